@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::accounts::command_line_author;
-use super::import_file::{ImportBatches, ImportFile, LineFaults};
+use super::import_file::{CheckedRows, ImportBatches, ImportFile, LineFaults};
 use super::import_position::{ImportPosition, PositionStart};
 use super::progress::with_separators;
 use super::report::{CommandError, command_error, print_done};
@@ -80,12 +80,19 @@ pub fn run(flags: &ImportArgs) -> Result<ExitCode, CommandError> {
     let mut admin_store = AdminStore::open(&source.database, &source.model)?;
     source.check_model(&mut admin_store)?;
     let import = Import { flags, source: &source, upsert, format, input: &input };
-    let rows = import.check_lines()?;
+    let CheckedRows { rows, last_id } = import.check_lines()?;
+    let job = ImportJob {
+        resource: source.resource().index,
+        upsert,
+        author: command_line_author(),
+        last_id,
+        is_dry_run: flags.dry_run,
+    };
     let done = match flags.resumable {
-        true => import.write_steps(&mut admin_store)?,
+        true => import.write_steps(&mut admin_store, job)?,
         false => {
             import.refuse_to_block(rows)?;
-            import.write_at_once(&mut admin_store)?
+            import.write_at_once(&mut admin_store, &job)?
         }
     };
     print_done(done);
@@ -97,7 +104,7 @@ fn find_key(resource: &Resource, name: Option<&str>) -> Result<Option<UpsertKey>
     let key = UpsertKey::find(resource, name);
     key.map(Some).ok_or_else(|| {
         command_error(format!(
-            "--upsert: expected id or a field of {} that is unique on its own, got {name}",
+            "--upsert: expected id or a field of {} that is unique on its own and not computed, got {name}",
             resource.name
         ))
     })
@@ -179,7 +186,7 @@ impl<'a> Import<'a> {
     }
 
     /// The first pass.
-    fn check_lines(&self) -> Result<u64, CommandError> {
+    fn check_lines(&self) -> Result<CheckedRows, CommandError> {
         let mut file = self.open_file()?;
         let checked = file.check_all(self.input.bytes);
         let checked = checked.map_err(|error| self.input.describe(&error))?;
@@ -205,19 +212,18 @@ impl<'a> Import<'a> {
         )))
     }
 
-    fn job(&self) -> ImportJob {
-        let resource = self.source.resource().index;
-        ImportJob { resource, upsert: self.upsert, author: command_line_author() }
-    }
-
     fn batches(&self, file: ImportFile<'a>) -> ImportBatches<'a> {
         ImportBatches::new(file, self.flags.dry_run, self.input.bytes)
     }
 
     /// The second pass, in one transaction.
-    fn write_at_once(&self, admin_store: &mut AdminStore) -> Result<String, CommandError> {
+    fn write_at_once(
+        &self,
+        admin_store: &mut AdminStore,
+        job: &ImportJob,
+    ) -> Result<String, CommandError> {
         let mut batches = self.batches(self.open_file()?);
-        let end = admin_store.import(&self.job(), &mut batches);
+        let end = admin_store.import(job, &mut batches);
         let end = end.map_err(|error| {
             let name = &self.input.name;
             command_error(match error {
@@ -237,7 +243,11 @@ impl<'a> Import<'a> {
     }
 
     /// The second pass, with a transaction for each batch.
-    fn write_steps(&self, admin_store: &mut AdminStore) -> Result<String, CommandError> {
+    fn write_steps(
+        &self,
+        admin_store: &mut AdminStore,
+        job: ImportJob,
+    ) -> Result<String, CommandError> {
         let name = ImportPosition::key(&self.source.resource().label);
         let stored = admin_store.read_system_value(&name)?;
         let mut file = self.open_file()?;
@@ -261,7 +271,7 @@ impl<'a> Import<'a> {
         let mut steps = ImportSteps {
             import: self,
             name: &name,
-            job: self.job(),
+            job,
             stored,
             batches: self.batches(file),
             rows_before,
@@ -366,7 +376,7 @@ impl ImportSteps<'_> {
         };
         let after = after.to_text();
         let step = PositionStep { name: self.name, before: self.stored.as_deref(), after: &after };
-        let batch = admin_store.import_step(&self.job, (&rows, &step), self.batches.is_dry_run);
+        let batch = admin_store.import_step(&self.job, (&rows, &step));
         let batch = batch.map_err(|error| self.stopped(&error.to_string()))?;
         let Some(batch) = batch else {
             return Err(self.stopped("another import into the same resource has begun"));

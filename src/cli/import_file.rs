@@ -99,6 +99,14 @@ impl RowFaults {
     }
 }
 
+/// The rows of a valid file.
+#[derive(Debug, Default)]
+pub struct CheckedRows {
+    pub rows: u64,
+    /// The largest integer id.
+    pub last_id: Option<i64>,
+}
+
 /// The file, read from its beginning or from a position.
 pub struct ImportFile<'a> {
     reader: RecordReader<BufReader<File>>,
@@ -199,22 +207,28 @@ impl<'a> ImportFile<'a> {
         self.rules.read_row(line, members).map_err(RowFaults::new)
     }
 
-    /// Validates all lines; returns the number of rows.
-    pub fn check_all(&mut self, bytes_total: u64) -> io::Result<Result<u64, LineFaults>> {
+    /// Validates all lines.
+    pub fn check_all(&mut self, bytes_total: u64) -> io::Result<Result<CheckedRows, LineFaults>> {
         let mut progress = Progress::new("checking", Some(bytes_total));
-        let (mut rows, mut faults) = (0, LineFaults::default());
+        let (mut checked, mut faults) = (CheckedRows::default(), LineFaults::default());
         while let Some(row) = self.next_row()? {
-            rows += 1;
-            progress.update(rows, self.reader.position().offset);
-            if let Err(RowFaults { faults: found, is_last }) = row {
-                faults.add(found);
-                faults.is_cut = is_last;
-                if is_last {
-                    break;
+            checked.rows += 1;
+            progress.update(checked.rows, self.reader.position().offset);
+            match row {
+                Ok(ImportRow { id: Some(Id::Integer(id)), .. }) => {
+                    checked.last_id = checked.last_id.max(Some(id));
+                }
+                Ok(_) => {}
+                Err(RowFaults { faults: found, is_last }) => {
+                    faults.add(found);
+                    faults.is_cut = is_last;
+                    if is_last {
+                        break;
+                    }
                 }
             }
         }
-        Ok(if faults.is_empty() { Ok(rows) } else { Err(faults) })
+        Ok(if faults.is_empty() { Ok(checked) } else { Err(faults) })
     }
 }
 

@@ -37,7 +37,7 @@ use crate::pipeline::{App, SharedState};
 use crate::reply::ReplyBuilder;
 use crate::server::tls::TlsConfig;
 use crate::server::{self, ExitOutcome, Host, Listener, ListenerKind, ReloadCheck, ServiceManager};
-use crate::store::{self, AdminStore, Database, OpenError, Store};
+use crate::store::{self, AdminStore, Database, MIGRATION_STAMP, OpenError, Store};
 use crate::wire;
 
 /// The pause between two attempts to reach a database that was lost during the start.
@@ -235,7 +235,7 @@ impl ServerProcess {
     ) -> Result<ExitOutcome, CommandError> {
         let OpenedStore { model, metrics, store } = opened;
         let ReloadContext { flags, settings, log, .. } = &self.reload;
-        let StartupAuth { auth, login, review } = self.prepare_auth(model)?;
+        let StartupAuth { auth, login, review, stamp } = self.prepare_auth(model)?;
         log_users_report(log, &login, &review);
         let limits = &model.server.limits;
         let options = self.server_options(opened);
@@ -258,7 +258,7 @@ impl ServerProcess {
         let shared = Arc::new(SharedState {
             model: Arc::clone(model),
             auth,
-            replies: ReplyBuilder::new(model),
+            replies: ReplyBuilder::new(model, &stamp),
             admission,
             feed: Arc::clone(&feed),
             webhooks: Arc::clone(&webhooks),
@@ -369,12 +369,13 @@ fn service_manager() -> ServiceManager {
     ServiceManager::new(socket)
 }
 
-/// Authentication, and the facts about the users that the operator has to know.
+/// Authentication, the facts about the users that the operator has to know, and the stamp of the last migration.
 struct StartupAuth {
     auth: Authenticator,
     login: Login,
     /// `None` for an open server.
     review: Option<RoleReview>,
+    stamp: String,
 }
 
 /// Logs the facts about the users that the operator has to know.
@@ -407,22 +408,22 @@ fn prepare_auth(
     is_open: bool,
     log: &Logger,
 ) -> Result<StartupAuth, CommandError> {
+    let mut admin_store = AdminStore::open(database, model)?;
+    let stamp = admin_store.read_system_value(MIGRATION_STAMP)?.unwrap_or_default();
     if is_open {
-        // An existing key that fits seals new passwords. Most open servers have none, and then the database
-        // need not be read.
+        // An existing key that fits seals new passwords.
         let ring = match key.and_then(|key| Some((key.read().ok()??, key))) {
             Some((keys, key)) => {
-                let stored = AdminStore::open(database, model)?.read_system_value(FINGERPRINT_NAME);
-                let fits = stored?.is_some_and(|stored| keys.has_fingerprint(&stored));
+                let stored = admin_store.read_system_value(FINGERPRINT_NAME)?;
+                let fits = stored.is_some_and(|stored| keys.has_fingerprint(&stored));
                 fits.then(|| Keyring::new(key, keys))
             }
             None => None,
         };
         let auth = Authenticator::open(model, ring)?;
-        return Ok(StartupAuth { auth, login: Login::Open, review: None });
+        return Ok(StartupAuth { auth, login: Login::Open, review: None, stamp });
     }
     let key = key.ok_or_else(|| command_error("there is no key"))?;
-    let mut admin_store = AdminStore::open(database, model)?;
     let keys = accounts::load_or_create_keys(&mut admin_store, &key)?;
     let file = password_file(database, &key);
     let login = match first_user::create(&mut admin_store, model, &keys, &file)? {
@@ -435,7 +436,7 @@ fn prepare_auth(
     stored_credentials::warn_unusable(&mut admin_store, model, log)?;
     let auth = Authenticator::required(model, Keyring::new(key, keys))?;
     let auth = auth.ok_or_else(|| command_error("the key cannot sign"))?;
-    Ok(StartupAuth { auth, login, review })
+    Ok(StartupAuth { auth, login, review, stamp })
 }
 
 /// Prints the line on standard output, for each address.

@@ -4,7 +4,8 @@
 //! The header line names the columns, and the class of the field decides how a cell is written as JSON; the
 //! field type validates the value, as for any JSON. Nothing is guessed: a misplaced quote, a row of another
 //! length or a duplicate name is an error with its line number. An empty cell is no value and `""` is the
-//! empty text, so it matters whether a cell is quoted.
+//! empty text, so it matters whether a cell is quoted. Of a field that can be null, an empty cell is null, as in an export,
+//! and not the default.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -110,15 +111,21 @@ impl CsvTable {
         out.push(b'{');
         let before = out.len();
         for (column, cell) in self.columns.iter().zip(cells) {
-            if cell.is_quoted || !cell.text.is_empty() {
-                if out.len() > before {
-                    out.push(b',');
-                }
-                json::write_text(out, &column.name);
-                out.push(b':');
-                let written = write_cell(out, column, &cell.text);
-                written.map_err(|words| LineError::new(*line, words))?;
+            let is_empty = cell.text.is_empty() && !cell.is_quoted;
+            if is_empty && !column.writes_null {
+                continue;
             }
+            if out.len() > before {
+                out.push(b',');
+            }
+            json::write_text(out, &column.name);
+            out.push(b':');
+            if is_empty {
+                out.extend_from_slice(b"null");
+                continue;
+            }
+            let written = write_cell(out, column, &cell.text);
+            written.map_err(|words| LineError::new(*line, words))?;
         }
         out.extend_from_slice(b"}\n");
         Ok(())
@@ -149,6 +156,8 @@ struct CsvColumn {
     name: Box<str>,
     /// The class of the field; `None` if the column is not a field.
     class: Option<StorageClass>,
+    /// Whether an empty cell is written as null, where an absent field would be something else.
+    writes_null: bool,
 }
 
 fn read_columns(
@@ -176,7 +185,11 @@ fn read_columns(
         // A hidden field is treated like an unknown name.
         let field = field.filter(|(at, _)| !view.hidden.contains(at));
         let class = field.map(|(_, field)| field.storage_class());
-        CsvColumn { name: name.text.into(), class }
+        let writes_null = field.is_some_and(|(_, field)| {
+            let has_default = field.default.is_some() || field.default_from.is_some();
+            field.nullable && (field.required || has_default)
+        });
+        CsvColumn { name: name.text.into(), class, writes_null }
     };
     Ok(names.into_iter().map(column).collect())
 }

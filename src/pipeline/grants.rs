@@ -51,7 +51,7 @@ struct GrantsAnswer {
 
 impl<'a> GrantsServer<'a> {
     fn new(model: &'a Model, worker: &'a StoreWorker) -> Self {
-        Self { model, worker, replies: ReplyBuilder::new(model) }
+        Self { model, worker, replies: ReplyBuilder::new(model, "") }
     }
 
     async fn answer(&self, caller: &Caller, asked: &str, body: &str) -> Result<Reply, RouteError> {

@@ -18,6 +18,9 @@ use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{Id, IdKind, Item, Moment, Value};
 
+/// The largest integer id that a row may have. Later items get larger ones, up to `INTEGER_MAX`: 7 · 10¹² are left.
+const INTEGER_ID_MAX: i64 = 9_000_000_000_000_000;
+
 /// How far the time in an id may be ahead of the clock.
 const AHEAD_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -33,12 +36,12 @@ pub enum UpsertKey {
 }
 
 impl UpsertKey {
-    /// The key of this name: `id`, or a field that is declared unique on its own.
+    /// The key of this name: `id`, or a field that is declared unique on its own. An import ignores computed fields.
     pub fn find(resource: &Resource, name: &str) -> Option<Self> {
         if name == "id" {
             return Some(Self::Id);
         }
-        let (field, _) = resource.field(name)?;
+        let (field, _) = resource.field(name).filter(|(_, field)| field.computed.is_none())?;
         let is_own = |rule: &UniqueRule| rule.fields == [field];
         // A rule for the whole resource finds at most one item; one within a parent needs the parent.
         let rule = resource.unique.iter().position(is_own)?;
@@ -61,6 +64,7 @@ pub struct ImportRules<'a> {
 /// A valid row.
 #[derive(Debug)]
 pub struct ImportRow {
+    pub line: usize,
     /// The JSON pointer of the row in faults: its line number.
     pub root: String,
     pub id: Option<Id>,
@@ -200,7 +204,7 @@ impl ImportRules<'_> {
         }
         let Some((change, change_faults)) = change else {
             faults.extend(new_faults);
-            let row = || ImportRow { root, id, parent, new: Ok(new), change: None };
+            let row = || ImportRow { line, root, id, parent, new: Ok(new), change: None };
             return if faults.is_empty() { Ok(row()) } else { Err(faults) };
         };
         faults.extend(change_faults);
@@ -211,7 +215,7 @@ impl ImportRules<'_> {
             return Err(faults);
         }
         let new = if new_faults.is_empty() { Ok(new) } else { Err(new_faults) };
-        Ok(ImportRow { root, id, parent, new, change: Some(change) })
+        Ok(ImportRow { line, root, id, parent, new, change: Some(change) })
     }
 
     fn validate_new(&self, root: &str, members: JsonMembers<'_>) -> (ItemDraft, Vec<FieldFault>) {
@@ -284,7 +288,17 @@ impl ImportRules<'_> {
             faults.add(FaultCode::Type, format!("expected {expected}, got {}", shown(json)));
             return None;
         };
-        let Id::Uuid(uuid) = id else { return Some(id) };
+        let uuid = match id {
+            Id::Uuid(uuid) => uuid,
+            Id::Integer(number) if number > INTEGER_ID_MAX => {
+                let detail = format!(
+                    "expected at most {INTEGER_ID_MAX}, so that new items can have larger ids, got {number}"
+                );
+                faults.add(FaultCode::Range, detail);
+                return None;
+            }
+            Id::Integer(_) => return Some(id),
+        };
         if uuid.get_version_num() != 7 || uuid.get_variant() != uuid::Variant::RFC4122 {
             let detail = "expected a UUIDv7, which begins with the time of creation; \
                  without the column id, items get new ids";
@@ -344,6 +358,7 @@ pub fn partial_values(draft: &ItemDraft) -> Vec<Value> {
 #[derive(Debug, Clone, Copy)]
 pub struct NewItemOrigin<'a> {
     pub id: Id,
+    pub version: i64,
     /// Whether the row has the id.
     pub is_id_kept: bool,
     pub parent: Option<Id>,
@@ -358,13 +373,13 @@ pub fn new_item(
     draft: &ItemDraft,
     origin: NewItemOrigin<'_>,
 ) -> Result<Item, Vec<FieldFault>> {
-    let NewItemOrigin { id, is_id_kept, parent, now, uuids } = origin;
+    let NewItemOrigin { id, version, is_id_kept, parent, now, uuids } = origin;
     let created_at = id.created_at().unwrap_or(now);
     let updated_at = if is_id_kept { now.max(created_at) } else { created_at };
     // The operator who runs `nouns import` has no user name.
     let inputs = DefaultInputs { now: created_at, user: UserValues::default(), uuids };
     let values = complete_new_values(resource, (&draft.root, &[]), &draft.values, inputs)?;
-    Ok(Item { id, parent, created_at, updated_at, version: 1, values })
+    Ok(Item { id, parent, created_at, updated_at, version, values })
 }
 
 /// The faults of a row that the stored data does not allow.

@@ -83,7 +83,7 @@ pub fn view<'a>(
 /// The parts that the replies of one model have in common.
 #[derive(Debug)]
 pub struct ReplyBuilder {
-    /// For each format, a short hash of it and the model: an item's representation depends on both.
+    /// For each format, a short hash of it, the model and the last migration: an item's representation depends on them.
     form_hashes: Vec<(&'static str, u32)>,
     /// For each resource: whether a response about it may involve something deprecated.
     may_be_deprecated: Vec<bool>,
@@ -91,10 +91,12 @@ pub struct ReplyBuilder {
 }
 
 impl ReplyBuilder {
-    pub fn new(model: &Model) -> Self {
+    /// `stamp`: the stamp of the last migration of the database, empty before the first.
+    pub fn new(model: &Model, stamp: &str) -> Self {
         let form = |format: &&Format| {
             let essence = format.media.essence;
             let mut hash = Sha256::new().chain_update(&model.shape).chain_update(essence);
+            hash.update(stamp);
             for field in model.resource(model.users).fields.iter().skip(DECLARED) {
                 hash.update(field.name.as_bytes());
             }

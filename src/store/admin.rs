@@ -155,13 +155,12 @@ impl AdminStore {
         &mut self,
         job: &ImportJob,
         (rows, position): (&[ImportRow], &PositionStep<'_>),
-        is_dry_run: bool,
     ) -> Result<Option<ImportedBatch>, StoreError> {
         let context = &self.context;
         run!(self.write_unless_refused(|driver| {
             let batch = import::write_step(driver, context, job, (rows, position)).await?;
             let is_fine = batch.as_ref().is_some_and(|batch| batch.faults.is_empty());
-            Ok((batch, is_fine && !is_dry_run))
+            Ok((batch, is_fine && !job.is_dry_run))
         }))
     }
 

@@ -12,6 +12,7 @@ use crate::model::diff::{MigrationEffect, ModelChange};
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};
+use crate::store::integer_ids;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::ddl;
 use crate::store::sql::dialect::Dialect;
@@ -149,7 +150,7 @@ impl EmptyTableRebuild {
             let after = resource_by_name(new, &resource.name)
                 .filter(|after| (resource.id, after.id) == (IdKind::Integer, IdKind::Integer));
             let last = match after {
-                Some(_) => last_id(driver, resource).await?,
+                Some(_) => integer_ids::read_last(driver, resource).await?,
                 None => None,
             };
             last_ids.extend(after.zip(last));
@@ -160,11 +161,10 @@ impl EmptyTableRebuild {
             false => drop_renamed(driver, new, &tables).await?,
         }
         for index in &self.new {
-            driver.execute(&ddl::create_table(new, new.resource(*index), dialect), &[]).await?;
+            integer_ids::create_table(driver, new, new.resource(*index)).await?;
         }
         for (resource, last) in last_ids {
-            let binds = [Bind::Text(&resource.table), Bind::Integer(last)];
-            driver.query(dialect.set_last_id, &binds, |_| Ok(())).await?;
+            integer_ids::raise_last(driver, resource, last).await?;
         }
         Ok(())
     }
@@ -265,13 +265,4 @@ async fn drop_renamed<D: Driver>(
         driver.execute(&ddl::drop_table(table), &[]).await?;
     }
     Ok(())
-}
-
-/// The last allocated id.
-async fn last_id<D: Driver>(
-    driver: &mut D,
-    resource: &Resource,
-) -> Result<Option<i64>, StatementError> {
-    let binds = [Bind::Text(&resource.table)];
-    Ok(driver.query_one(D::DIALECT.last_id, &binds, |row| row.integer(0)).await?.flatten())
 }

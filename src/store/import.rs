@@ -4,7 +4,7 @@
 //! under a savepoint. When a unique index refuses a row, the batch is rolled back to the savepoint and written again
 //! without that row, so that one run reports all refused rows. The caller rolls back a transaction with any fault.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod stored_rows;
 
 use uuid::Uuid;
 
@@ -15,27 +15,23 @@ use crate::model::{Resource, ResourceIndex};
 use crate::permit::{AccessScope, FactReader, StoredRow};
 use crate::plan::stored_faults::{dangling_faults, unique_violation};
 use crate::plan::{
-    ChangeAuthor, Collection, ImportRow, ItemDraft, NewItemOrigin, ScriptStep, StoredState,
-    UpsertKey, WriteAction, WriteRequest, decide, new_item, partial_values, reference_faults,
-    refusal_faults, uuids_per_item,
+    ChangeAuthor, Collection, ImportRow, NewItemOrigin, ScriptStep, StoredState, UpsertKey,
+    WriteAction, WriteRequest, decide, new_item, reference_faults, refusal_faults, uuids_per_item,
 };
 use crate::problem::{FaultCode, FieldFault};
 use crate::store::change_log::ChangeLogContext;
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{FailedStatement, StatementError, StoreError};
+use crate::store::import::stored_rows::StoredRows;
 use crate::store::related_facts::{FactMoment, evaluate_with_facts};
-use crate::store::rows::unique_binds;
 use crate::store::script::ItemWrites;
 use crate::store::sql::columns::quote_name;
-use crate::store::sql::transfer::{
-    ancestor_ids, lock_system_value, locked_item, locked_item_by_rule,
-};
+use crate::store::sql::transfer::lock_system_value;
 use crate::store::sql::unique::violated_unique_rule;
-use crate::store::statement::{Bind, Columns, Statement};
-use crate::store::write::allocate_ids;
-use crate::store::{system_values, uuid_v7};
-use crate::value::{Id, Item, Moment};
+use crate::store::statement::Bind;
+use crate::store::{integer_ids, system_values, uuid_v7};
+use crate::value::{INTEGER_MAX, Id, IdKind, Item, Moment};
 
 /// The parameters of an import, which all of its batches share.
 #[derive(Debug)]
@@ -43,6 +39,10 @@ pub struct ImportJob {
     pub resource: ResourceIndex,
     pub upsert: Option<UpsertKey>,
     pub author: ChangeAuthor,
+    /// The largest integer id of the file: ids that are allocated for its other rows are above it.
+    pub last_id: Option<i64>,
+    /// Whether the caller rolls all batches back.
+    pub is_dry_run: bool,
 }
 
 /// The result of one batch.
@@ -162,9 +162,11 @@ async fn write_batch<D: Driver>(
     let resource = context.model.resource(job.resource);
     let now = driver.now();
     let mut batch = ImportedBatch::default();
-    let stored = StoredRows::load(driver, context, job, rows).await?;
-    let place = (context, resource);
-    let mut planned = plan_rows(driver, place, (rows, &stored, now), &mut batch).await?;
+    let stored = StoredRows::load(driver, context, (job.resource, job.upsert), rows).await?;
+    let ids = assign_ids(driver, (resource, job), (rows, &stored, now)).await?;
+    let rows = rows.iter().zip(ids).collect();
+    let mut planned =
+        plan_rows(driver, (context, resource), (rows, &stored, now), &mut batch).await?;
     let any = Collection::nested(job.resource, Vec::new(), AccessScope::default());
     let log = ChangeLogContext { collection: &any, by: &job.author, now };
     driver.begin_nested().await?;
@@ -208,150 +210,15 @@ fn unique_faults(resource: &Resource, root: &str, message: &str) -> Vec<FieldFau
     vec![FieldFault { pointer, code: FaultCode::Taken, detail }]
 }
 
-/// The stored data that the rows of a batch depend on.
-struct StoredRows {
-    /// For each row the item that an upsert found.
-    items: Vec<Option<Item>>,
-    /// The ancestors of the items under each parent, the top-level one first; `None` if there is no such parent.
-    ancestors: BTreeMap<Id, Option<Vec<Id>>>,
-    /// The items that rows refer to and that do not exist.
-    dangling: BTreeSet<(usize, Id)>,
-}
-
-impl StoredRows {
-    async fn load<D: Driver>(
-        driver: &mut D,
-        context: &StoreContext,
-        job: &ImportJob,
-        rows: &[ImportRow],
-    ) -> Result<Self, StoreError> {
-        let items = load_items(driver, context, job, rows).await?;
-        let parents = rows.iter().zip(&items).filter_map(|(row, item)| match item {
-            Some(item) => item.parent,
-            None => row.parent,
-        });
-        let parents: BTreeSet<Id> = parents.collect();
-        let ancestors = load_ancestors(driver, context, job.resource, parents).await?;
-        let drafts = rows.iter().zip(&items).filter_map(|(row, item)| chosen_draft(row, item));
-        let references = drafts.flat_map(|draft| &draft.references);
-        let references: BTreeMap<(usize, Id), ResourceIndex> =
-            references.map(|reference| ((reference.to.0, reference.id), reference.to)).collect();
-        let scope = AccessScope::default();
-        let targets: Vec<_> =
-            references.values().map(|to| context.scoped_statements(*to, &scope)).collect();
-        let looks = references.keys().zip(&targets);
-        let looks = looks.map(|((_, id), target)| target.exists_anywhere(*id));
-        let found = driver.have_rows(&looks.collect::<Vec<_>>()).await?;
-        let dangling = references.into_keys().zip(found).filter(|(_, is_found)| !is_found);
-        Ok(Self { items, ancestors, dangling: dangling.map(|(key, _)| key).collect() })
-    }
-
-    fn dangling_pointers(&self, draft: &ItemDraft) -> Vec<String> {
-        let references = draft.references.iter();
-        let lost =
-            references.filter(|reference| self.dangling.contains(&(reference.to.0, reference.id)));
-        lost.map(|reference| reference.pointer.clone()).collect()
-    }
-}
-
-/// The draft that is written: the change of the item that was found, or a new item.
-fn chosen_draft<'a>(row: &'a ImportRow, item: &Option<Item>) -> Option<&'a ItemDraft> {
-    match item {
-        Some(_) => row.change.as_ref(),
-        None => row.new.as_ref().ok(),
-    }
-}
-
-/// Finds and locks the items that an upsert changes.
-async fn load_items<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    job: &ImportJob,
-    rows: &[ImportRow],
-) -> Result<Vec<Option<Item>>, StoreError> {
-    let resource = context.model.resource(job.resource);
-    let Some(key) = job.upsert else { return Ok(rows.iter().map(|_| None).collect()) };
-    let drafts: Vec<Item> = rows.iter().map(key_item).collect();
-    let statements: Vec<Statement<'_>> = match key {
-        UpsertKey::Id => {
-            let sql = locked_item(resource, D::DIALECT);
-            let binds = drafts.iter().map(|item| vec![Bind::Id(item.id)]);
-            binds.map(|binds| Statement::new(sql.clone(), binds)).collect()
-        }
-        UpsertKey::Rule { rule, .. } => {
-            let rule = resource.unique.get(rule).or_bug("the index of a unique rule");
-            let sql = locked_item_by_rule(resource, rule, D::DIALECT);
-            let binds = drafts.iter().map(|item| {
-                unique_binds(resource, rule, item).or_bug("a row of an upsert has its key")
-            });
-            binds.map(|binds| Statement::new(sql.clone(), binds)).collect()
-        }
-    };
-    let read = |_, row: &dyn Columns| context.read_item(job.resource, row);
-    let found = driver.query_all(&statements, read, |_| false).await?;
-    let items: Vec<Option<Item>> = found.into_iter().map(|mut items| items.pop()).collect();
-    for item in items.iter().flatten() {
-        context.check_lists_and_objects(job.resource, item)?;
-    }
-    Ok(items)
-}
-
-/// A row with the values of its key, as an item.
-fn key_item(row: &ImportRow) -> Item {
-    let moment = Moment::from_micros(0).or_bug("0 is a moment");
-    Item {
-        id: row.id.unwrap_or(Id::Integer(0)),
-        parent: row.parent,
-        created_at: moment,
-        updated_at: moment,
-        version: 0,
-        values: row.change.as_ref().map(partial_values).unwrap_or_default(),
-    }
-}
-
-async fn load_ancestors<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    resource: ResourceIndex,
-    parents: BTreeSet<Id>,
-) -> Result<BTreeMap<Id, Option<Vec<Id>>>, StoreError> {
-    let model = &context.model;
-    let Some(parent) = model.resource(resource).parent else { return Ok(BTreeMap::new()) };
-    let sql = ancestor_ids(model, model.resource(parent), D::DIALECT);
-    let statements = parents.iter().map(|id| Statement::new(&*sql, vec![Bind::Id(*id)]));
-    let statements: Vec<_> = statements.collect();
-    // From the parent upwards.
-    let kinds: Vec<_> = model.lineage(parent).iter().rev().map(|level| level.id).collect();
-    let read = |_, row: &dyn Columns| {
-        let ids = kinds.iter().enumerate().map(|(at, kind)| row.id(at, *kind));
-        let mut ids: Vec<Id> = ids.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        ids.reverse();
-        Ok(ids)
-    };
-    let found = driver.query_all(&statements, read, |_| false).await?;
-    let found = found.into_iter().map(|mut chains| chains.pop());
-    Ok(parents.iter().copied().zip(found).collect())
-}
-
 /// Decides each row; those that are refused become faults.
 async fn plan_rows<'a, D: Driver>(
     driver: &mut D,
     (context, resource): (&'a StoreContext, &'a Resource),
-    (rows, stored, now): (&'a [ImportRow], &StoredRows, Moment),
+    (rows, stored, now): (Vec<(&'a ImportRow, Option<Id>)>, &StoredRows, Moment),
     batch: &mut ImportedBatch,
 ) -> Result<Vec<PlannedRow<'a>>, StoreError> {
-    raise_last_id(driver, resource, rows).await?;
-    let needs_id = |row: &ImportRow, item: &Option<Item>| item.is_none() && row.id.is_none();
-    let pairs = || rows.iter().zip(&stored.items);
-    let count = pairs().filter(|(row, item)| needs_id(row, item)).count();
-    let ids = match count {
-        0 => Vec::new(),
-        count => allocate_ids(driver, resource, count, now).await?,
-    };
-    let mut ids = ids.into_iter();
     let mut planned = Vec::with_capacity(rows.len());
-    for (row, item) in pairs() {
-        let id = if needs_id(row, item) { ids.next() } else { row.id };
+    for ((row, id), item) in rows.into_iter().zip(&stored.items) {
         let uuids = &uuid_v7::random_uuids(uuids_per_item(resource))?;
         let plan = RowPlan { context, resource, stored, now, uuids };
         let decide = |facts: &FactReader<'_>| plan.decide(row, item.as_ref(), id, facts);
@@ -365,18 +232,31 @@ async fn plan_rows<'a, D: Driver>(
     Ok(planned)
 }
 
-/// Raises the last allocated id above the ids of the rows, where inserts do not do so.
-async fn raise_last_id<D: Driver>(
+/// The id of each row: that of the file, or for a new item without one an allocated one.
+async fn assign_ids<D: Driver>(
     driver: &mut D,
-    resource: &Resource,
-    rows: &[ImportRow],
-) -> Result<(), StatementError> {
-    let largest = rows.iter().filter_map(|row| row.id).max();
-    if let (Some(Id::Integer(largest)), Some(sql)) = (largest, D::DIALECT.raise_last_id) {
-        let binds = [Bind::Text(&resource.table), Bind::Integer(largest)];
-        driver.query(sql, &binds, |_| Ok(())).await?;
-    }
-    Ok(())
+    (resource, job): (&Resource, &ImportJob),
+    (rows, stored, now): (&[ImportRow], &StoredRows, Moment),
+) -> Result<Vec<Option<Id>>, StatementError> {
+    let needs_id = |(row, item): &(&ImportRow, &Option<Item>)| item.is_none() && row.id.is_none();
+    let pairs = || rows.iter().zip(&stored.items);
+    let count = pairs().filter(needs_id).count();
+    let ids = match resource.id {
+        // No sequence is changed, which would stay so. The server never allocates such an id.
+        IdKind::Integer if job.is_dry_run => {
+            let lines = pairs().filter(needs_id).map(|(row, _)| i64::try_from(row.line));
+            lines.map(|line| Id::Integer(INTEGER_MAX + line.or_bug("lines are counted"))).collect()
+        }
+        IdKind::Integer => {
+            if let Some(last) = job.last_id {
+                integer_ids::raise_last(driver, resource, last).await?;
+            }
+            integer_ids::allocate(driver, resource, count).await?
+        }
+        IdKind::Uuid => uuid_v7::next_ids(count, now)?,
+    };
+    let mut ids = ids.into_iter();
+    Ok(pairs().map(|pair| if needs_id(&pair) { ids.next() } else { pair.0.id }).collect())
 }
 
 /// The model and the stored rows that the decision about an imported row needs.
@@ -416,8 +296,12 @@ impl<'a> RowPlan<'a, '_> {
         let steps = match item {
             None if !dangling.is_empty() => return Err(dangling_faults(&dangling)),
             None => {
+                let id = id.or_bug("each new item has an id");
+                let deleted = stored.deleted_versions.get(&id);
                 let origin = NewItemOrigin {
-                    id: id.or_bug("each new item has an id"),
+                    id,
+                    // No client may take it for the deleted item.
+                    version: deleted.map_or(1, |version| version + 1),
                     is_id_kept: row.id.is_some(),
                     parent,
                     now: *now,

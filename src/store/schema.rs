@@ -19,7 +19,7 @@ use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::derived::derived_from;
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
-use crate::store::{change_log, idempotency, links, system_values, users, webhooks};
+use crate::store::{change_log, idempotency, integer_ids, links, system_values, users, webhooks};
 
 const ADDED_FIELD: &str = "an added field is one of the resource";
 
@@ -291,7 +291,7 @@ async fn migrate_tables<D: Driver>(
     let mut keys = Vec::new();
     for index in &made {
         let resource = model.resource(*index);
-        driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
+        integer_ids::create_table(driver, model, resource).await?;
         let own = ddl::foreign_keys(model, resource, None, dialect);
         keys.extend(own.iter().map(|key| key.add().to_owned()));
     }

@@ -29,8 +29,7 @@ use crate::store::error::{StatementError, StoreError, WriteError};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::{load_for_decision, load_item};
 use crate::store::related_facts::{FactMoment, evaluate_with_facts};
-use crate::store::statement::{Bind, Columns};
-use crate::store::{idempotency, script, users, uuid_v7, webhooks};
+use crate::store::{idempotency, integer_ids, script, users, uuid_v7, webhooks};
 use crate::value::{Id, IdKind, Item, Moment};
 
 pub async fn write<D: Driver>(
@@ -224,7 +223,7 @@ async fn load_for_create<D: Driver>(
 }
 
 /// Allocates ids for new items.
-pub async fn allocate_ids<D: Driver>(
+async fn allocate_ids<D: Driver>(
     driver: &mut D,
     resource: &Resource,
     count: usize,
@@ -232,13 +231,8 @@ pub async fn allocate_ids<D: Driver>(
 ) -> Result<Vec<Id>, StatementError> {
     match resource.id {
         IdKind::Uuid => uuid_v7::next_ids(count, now),
-        IdKind::Integer => {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            let binds = [Bind::Text(&resource.table), Bind::Integer(count)];
-            let read = |row: &dyn Columns| row.required_integer(0).map(Id::Integer);
-            // Boxed, since most ids need no query.
-            Box::pin(driver.query(D::DIALECT.next_ids, &binds, read)).await
-        }
+        // Boxed, since most ids need no query.
+        IdKind::Integer => Box::pin(integer_ids::allocate(driver, resource, count)).await,
     }
 }
 

@@ -12,7 +12,9 @@ use crate::store::change_log::{LogBounds, read_change};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::StatementError;
-use crate::store::sql::changes::{LogItem, creation_entry, entry_time, next_item_entry};
+use crate::store::sql::changes::{
+    LogItem, creation_entry, entry_time, item_deletions, next_item_entry,
+};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{Change, Id, Item, Moment};
 
@@ -21,6 +23,8 @@ use crate::value::{Change, Id, Item, Moment};
 pub const TIME_DISORDER_MAX: Duration = Duration::from_secs(60);
 /// The numbers that a search for the creation of an item examines.
 const CREATION_SEARCH_MAX: i64 = 20_000;
+/// The deletions of one item whose next creation is searched for.
+const DELETIONS_MAX: i64 = 100;
 
 pub fn log_item<'a>(context: &'a StoreContext, path: &ItemPath) -> LogItem<'a> {
     LogItem { resource: &context.model.resource(path.resource).label, id: path.id.text() }
@@ -79,7 +83,57 @@ pub async fn bisect_range<D: Driver>(
     Ok((first, last))
 }
 
-/// The entry of an item's creation, if it is kept and near the time of creation, or, where that is unknown, near the
+/// The entries of an item's creations, in order: the first one, and those by imports of the deleted item.
+pub async fn find_creations<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+    bounds: LogBounds,
+) -> Result<Vec<Change>, StatementError> {
+    let mut found = Vec::from_iter(find_creation(driver, context, path, bounds).await?);
+    let item = log_item(context, path);
+    let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(DELETIONS_MAX)];
+    let deletions = driver.query(&item_deletions(D::DIALECT), &binds, read_change).await?;
+    for deletion in deletions {
+        let next = find_next_creation(driver, context, path, (bounds, deletion.sequence)).await?;
+        found.extend(next);
+    }
+    found.dedup_by_key(|change| change.sequence);
+    Ok(found)
+}
+
+/// The entry of the first creation after a deletion.
+async fn find_next_creation<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+    (bounds, deletion): (LogBounds, i64),
+) -> Result<Option<Change>, StatementError> {
+    let item = log_item(context, path);
+    let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(deletion)];
+    let next = driver.query_one(&next_item_entry(D::DIALECT), &binds, read_change).await?;
+    let first = match next {
+        // Its first state ended with the next entry.
+        Some(next) => {
+            let number = next.sequence;
+            match LoggedChange::new(&context.model, next).before(&context.model) {
+                Some(first) => first.clone(),
+                None => {
+                    let range = (deletion.max(number - CREATION_SEARCH_MAX), number);
+                    return find_creation_between(driver, context, path, range).await;
+                }
+            }
+        }
+        None => match read_item_row(driver, context, path).await? {
+            Some(row) => row,
+            None => return Ok(None),
+        },
+    };
+    let found = find_creation_near(driver, context, path, (bounds, first.updated_at)).await?;
+    Ok(found.filter(|found| found.sequence > deletion))
+}
+
+/// The entry of an item's first creation, if it is kept and near the time of creation, or, where that is unknown, near the
 /// first of its other entries. The search examines a bounded range of numbers.
 pub async fn find_creation<D: Driver>(
     driver: &mut D,
@@ -156,12 +210,8 @@ async fn find_creation_time<D: Driver>(
     path: &ItemPath,
 ) -> Result<CreationTime, StatementError> {
     let row = read_item_row(driver, context, path).await?;
-    let first_time = |item: &Item| match path.id {
-        Id::Integer(_) => Some(item.created_at),
-        Id::Uuid(_) => (item.version == 1).then_some(item.updated_at),
-    };
-    if let Some(time) = row.as_ref().and_then(first_time) {
-        return Ok(CreationTime::Known(time));
+    if let Some(row) = row.filter(|row| row.version == 1) {
+        return Ok(CreationTime::Known(row.updated_at));
     }
     let item = log_item(context, path);
     let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(0)];
@@ -169,6 +219,10 @@ async fn find_creation_time<D: Driver>(
     let Some(first) = first else { return Ok(CreationTime::Unknown) };
     let number = first.sequence;
     let first = LoggedChange::new(&context.model, first);
+    let first_time = |item: &Item| match path.id {
+        Id::Integer(_) => Some(item.created_at),
+        Id::Uuid(_) => (item.version == 1).then_some(item.updated_at),
+    };
     Ok(match first.before(&context.model) {
         Some(before) => first_time(before).map_or(CreationTime::Unknown, CreationTime::Known),
         None => CreationTime::Before(number),

@@ -7,7 +7,7 @@ use crate::intent::LoggedChange;
 use crate::permit::FactCache;
 use crate::permit::change_visibility::{Visibility, judge};
 use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
-use crate::store::change_log::item_log::{bisect_range, find_creation, log_item};
+use crate::store::change_log::item_log::{bisect_range, find_creations, log_item};
 use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -38,34 +38,18 @@ pub async fn read_page<D: Driver>(
         lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
         highest: last.min(bounds.mark),
     };
-    let states = FactCache::default();
-    let mut scan = PageScan { context, read, states, lookups: 0, changes: Vec::new(), bytes: 0 };
-    let mut after = window.lowest.max(read.query.after.unwrap_or(0));
-    let next = match (&filter.subject, read.query.is_descending) {
-        (None, false) => scan.ascend(driver, (after, window.highest), None).await?,
-        (None, true) => scan.descend(driver, window, None).await?,
-        (Some(path), false) => {
-            let created = find_creation(driver, context, path, bounds).await?;
-            if let Some(change) = created.filter(|change| change.sequence > after) {
-                after = change.sequence;
-                scan.examine(driver, change).await?;
-            }
-            let item = log_item(context, path);
-            scan.ascend(driver, (after, window.highest), Some(&item)).await?
-        }
-        (Some(path), true) => {
-            let mut next = scan.descend(driver, window, Some(&log_item(context, path))).await?;
-            let created = find_creation(driver, context, path, bounds).await?;
-            let below = read.query.after.unwrap_or(i64::MAX);
-            let is_due = |change: &Change| {
-                next.is_none() && window.lowest < change.sequence && change.sequence < below
-            };
-            match created.filter(is_due) {
-                Some(change) if scan.is_full() => next = Some(change.sequence + 1),
-                Some(change) => scan.examine(driver, change).await?,
-                None => {}
-            }
-            next
+    let creations = match &filter.subject {
+        Some(path) => find_creations(driver, context, path, bounds).await?,
+        None => Vec::new(),
+    };
+    let (changes, states) = (Vec::new(), FactCache::default());
+    let mut scan = PageScan { context, read, creations, states, lookups: 0, changes, bytes: 0 };
+    let item = filter.subject.as_ref().map(|path| log_item(context, path));
+    let next = match read.query.is_descending {
+        true => scan.descend(driver, window, item.as_ref()).await?,
+        false => {
+            let after = window.lowest.max(read.query.after.unwrap_or(0));
+            scan.ascend(driver, (after, window.highest), item.as_ref()).await?
         }
     };
     // A sweep during the scan may have removed entries before they were read.
@@ -107,6 +91,8 @@ struct LogWindow {
 struct PageScan<'a> {
     context: &'a StoreContext,
     read: &'a ChangesRead,
+    /// The creations of the item whose entries are read, which its index does not have.
+    creations: Vec<Change>,
     states: FactCache,
     /// The states of ancestors that were looked up.
     lookups: usize,
@@ -220,9 +206,20 @@ impl PageScan<'_> {
         };
         let statements = std::slice::from_ref(&statement);
         let rows = driver.query_all(statements, |_, row| read_change(row), is_enough).await?;
-        let changes: Vec<Change> = rows.into_iter().flatten().collect();
+        let mut changes: Vec<Change> = rows.into_iter().flatten().collect();
         let is_whole = i64::try_from(changes.len()).is_ok_and(|count| count < range.entries_max);
-        Ok(LogBatch { has_more: !is_whole || bytes > PAGE_BYTES_MAX, changes })
+        let has_more = !is_whole || bytes > PAGE_BYTES_MAX;
+        let LogRange { mut after, mut up_to, is_descending, .. } = range;
+        match changes.last().filter(|_| has_more) {
+            Some(last) if is_descending => after = last.sequence,
+            Some(last) => up_to = last.sequence,
+            None => {}
+        }
+        let is_read = |change: &&Change| after < change.sequence && change.sequence <= up_to;
+        changes.extend(self.creations.iter().filter(is_read).cloned());
+        changes
+            .sort_by_key(|change| if is_descending { -change.sequence } else { change.sequence });
+        Ok(LogBatch { changes, has_more })
     }
 
     async fn examine<D: Driver>(

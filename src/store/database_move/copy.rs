@@ -17,8 +17,7 @@ use crate::store::schema;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::database_move::{MovedTable, OWN_PREFIX, SYSTEM_VALUES};
 use crate::store::statement::{Bind, Columns};
-use crate::store::{links, present_parts};
-use crate::store::{system_values, users};
+use crate::store::{integer_ids, links, present_parts, system_values, users};
 use crate::value::{Id, IdKind};
 
 /// Values of `nouns_system` that are about one database and not about its contents: the target has its own.
@@ -132,10 +131,10 @@ pub async fn run<S: Driver, T: Driver>(
 
     crate::fault::point("move");
     schema::create_tables(target, &model).await.map_err(MoveError::Target)?;
-    // Before the rows: SQLite raises the number itself when a larger id is inserted.
     for resource in resources_with_numbers(&model) {
-        if let Some(last) = last_id(source, resource).await.map_err(MoveError::Source)? {
-            set_last_id(target, resource, last).await.map_err(MoveError::Target)?;
+        let last = integer_ids::read_last(source, resource).await.map_err(MoveError::Source)?;
+        if let Some(last) = last {
+            integer_ids::raise_last(target, resource, last).await.map_err(MoveError::Target)?;
         }
     }
     let mut copied = Vec::with_capacity(tables.len());
@@ -259,23 +258,6 @@ fn resources_with_numbers(model: &Model) -> impl Iterator<Item = &Resource> {
     model.resources.iter().filter(|resource| resource.id == IdKind::Integer)
 }
 
-async fn last_id<D: Driver>(
-    driver: &mut D,
-    resource: &Resource,
-) -> Result<Option<i64>, StatementError> {
-    let binds = [Bind::Text(&resource.table)];
-    Ok(driver.query_one(D::DIALECT.last_id, &binds, |row| row.integer(0)).await?.flatten())
-}
-
-async fn set_last_id<D: Driver>(
-    driver: &mut D,
-    resource: &Resource,
-    last: i64,
-) -> Result<(), StatementError> {
-    let binds = [Bind::Text(&resource.table), Bind::Integer(last)];
-    driver.query(D::DIALECT.set_last_id, &binds, |_| Ok(())).await.map(drop)
-}
-
 /// The reading, copying and comparing of tables, with its progress.
 struct MoveWork<'a> {
     progress: MoveProgress,
@@ -359,9 +341,8 @@ async fn finish<T: Driver>(
     (values, last_change): (&BTreeMap<String, String>, i64),
 ) -> Result<(), StatementError> {
     for (resource, CopiedTable { id_max, .. }) in model.resources.iter().zip(copied) {
-        if let (Some(id), Some(raise)) = (id_max, T::DIALECT.raise_last_id) {
-            let binds = [Bind::Text(&resource.table), Bind::Integer(*id)];
-            target.query(raise, &binds, |_| Ok(())).await?;
+        if let Some(id) = id_max {
+            integer_ids::raise_last(target, resource, *id).await?;
         }
     }
     if let (Some(set), true) = (T::DIALECT.set_last_change, last_change > 0) {

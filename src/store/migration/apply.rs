@@ -20,8 +20,12 @@ use crate::store::sql::derived::{DerivedColumn, derived_columns, derived_from};
 use crate::store::sql::links::{linked_fields, select_dangling_links};
 use crate::store::sql::{ddl, migration};
 use crate::store::statement::{Bind, Statement};
-use crate::store::{links, schema, system_values};
+use crate::store::{integer_ids, links, schema, system_values, uuid_v7};
 use crate::value::{IdKind, Item, Value};
+
+/// The key of a random number of the last migration, which may have changed items that keep their version: it is part of
+/// entity tags.
+pub const MIGRATION_STAMP: &str = "migration_stamp";
 
 /// The progress of one resource.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +80,9 @@ pub async fn apply<D: Driver>(
     schema::reconcile_indexes(driver, (pair.new, &all), &[]).await?;
     log_names::rename(driver, &changed).await?;
     system_values::write(driver, "model", &pair.new.shape).await?;
+    for stamp in uuid_v7::random_uuids(1)? {
+        system_values::write(driver, MIGRATION_STAMP, &stamp.to_string()).await?;
+    }
     crate::fault::point("migrate");
     Ok(())
 }
@@ -317,18 +324,14 @@ async fn change_tables<D: Driver>(
     for one in changed.iter().filter(|one| one.is_rebuilt()) {
         let Some(after) = one.after else { continue };
         let keeps_numbers = (one.before.id, after.id) == (IdKind::Integer, IdKind::Integer);
-        let binds = [Bind::Text(&after.table)];
         let last = match keeps_numbers {
-            true => {
-                driver.query_one(D::DIALECT.last_id, &binds, |row| row.integer(0)).await?.flatten()
-            }
+            true => integer_ids::read_last(driver, after).await?,
             false => None,
         };
         driver.execute(&ddl::drop_table(&after.table), &[]).await?;
-        driver.execute(&ddl::create_table(new, after, D::DIALECT), &[]).await?;
+        integer_ids::create_table(driver, new, after).await?;
         if let Some(last) = last {
-            let binds = [Bind::Text(&after.table), Bind::Integer(last)];
-            driver.query(D::DIALECT.set_last_id, &binds, |_| Ok(())).await?;
+            integer_ids::raise_last(driver, after, last).await?;
         }
     }
     Ok(())
@@ -346,7 +349,7 @@ async fn add_new_parts<D: Driver>(
         match difference {
             Difference::AddResource(index) => {
                 let resource = new.resource(*index);
-                driver.execute(&ddl::create_table(new, resource, dialect), &[]).await?;
+                integer_ids::create_table(driver, new, resource).await?;
                 keys.extend(ddl::foreign_keys(new, resource, None, dialect));
             }
             Difference::AddField(index, at) => {

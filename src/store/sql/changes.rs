@@ -103,6 +103,15 @@ pub fn next_item_entry(dialect: &Dialect) -> String {
     )
 }
 
+/// The deletions of an item: several if it was imported again with its id. 1: the resource, 2: the id, 3: the limit.
+pub fn item_deletions(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT {COLUMNS} FROM nouns_changes WHERE {} AND kind = 'deleted' ORDER BY sequence LIMIT {p}3",
+        item_condition(dialect, 1)
+    )
+}
+
 /// The last entry of an item up to a number, or one before it, without that of its creation. 1: the resource, 2:
 /// the id, 3: the number, 4: how many entries are between.
 pub fn earlier_item_entry(dialect: &Dialect) -> String {
@@ -142,7 +151,7 @@ pub fn entry_time(dialect: &Dialect) -> String {
 
 /// The statements that find entries of one item, with the values of their parameters.
 #[cfg(test)]
-pub fn item_statements(dialect: &Dialect) -> [(String, &'static str); 5] {
+pub fn item_statements(dialect: &Dialect) -> [(String, &'static str); 6] {
     let item = LogItem { resource: "order", id: "7".to_owned() };
     let range = |is_descending| LogRange { after: 0, up_to: 9, is_descending, entries_max: 5 };
     let filter = LogFilter::default();
@@ -152,6 +161,7 @@ pub fn item_statements(dialect: &Dialect) -> [(String, &'static str); 5] {
     };
     [
         (next_item_entry(dialect), "'order', '7', 9"),
+        (item_deletions(dialect), "'order', '7', 9"),
         (earlier_item_entry(dialect), "'order', '7', 29000, 3"),
         (next_item_entry_by_time(dialect), "'order', '7', '2026-11-17T03:20:01Z'"),
         (entries(false), "0, 29000, 'order', '7', 5"),

@@ -112,12 +112,11 @@ pub struct Dialect {
     pub last_id: &'static str,
     /// Allocates ids of a table with integer keys; an id is never allocated twice. 1: the table, 2: how many.
     pub next_ids: &'static str,
-    /// Sets the last allocated id of a new table. 1: the table, 2: the last id.
-    pub set_last_id: &'static str,
-    /// Raises the last allocated id of a table with integer keys, where the insert of a larger id does not do so.
-    /// 1: the table, 2: the id. Numbers are drawn one by one up to a small distance, so that no concurrent draw is
-    /// undone.
-    pub raise_last_id: Option<&'static str>,
+    /// Raises the last allocated id of a table with integer keys. 1: the table, 2: the id. Where a sequence has it,
+    /// numbers are drawn one by one up to a small distance, so that no concurrent draw is undone.
+    pub raise_last_id: &'static str,
+    /// The largest integer id in the change log. 1: the resource.
+    pub last_logged_id: &'static str,
     /// Lists the indexes of the model's tables, and whether they are valid.
     pub index_names: &'static str,
 }
@@ -261,8 +260,12 @@ END",
     // SQLite raises the number itself when a larger id is inserted, in the same transaction.
     next_ids: "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ?2) \
          SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0) + number FROM numbers",
-    set_last_id: "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",
-    raise_last_id: None,
+    // The table has no unique index by which an UPSERT would find the row.
+    raise_last_id: "INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq) \
+         SELECT (SELECT rowid FROM sqlite_sequence WHERE name = ?1), ?1, ?2 \
+         WHERE ?2 > coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0)",
+    last_logged_id: "SELECT max(CAST(id AS INTEGER)) FROM nouns_changes \
+         WHERE resource = ?1 AND id NOT GLOB '*[^0-9]*'",
     index_names: "SELECT name, 1 FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
@@ -434,12 +437,12 @@ END $$",
     ),
     last_id: "SELECT pg_sequence_last_value(pg_get_serial_sequence(quote_ident($1), 'id')::regclass)",
     next_ids: "SELECT nextval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass) FROM generate_series(1, $2::bigint)",
-    set_last_id: "SELECT setval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass, $2::bigint)",
-    raise_last_id: Some(
-        "SELECT CASE WHEN gap > 1000 THEN setval(serial, $2::bigint) \
+    raise_last_id: "SELECT CASE WHEN gap > 1000 THEN setval(serial, $2::bigint) \
          ELSE (SELECT max(number) FROM (SELECT nextval(serial) AS number FROM generate_series(1, gap)) AS drawn) END \
          FROM (SELECT serial, $2::bigint - coalesce(pg_sequence_last_value(serial), 0) AS gap \
          FROM (SELECT pg_get_serial_sequence(quote_ident($1), 'id')::regclass AS serial) AS found OFFSET 0) AS gaps WHERE gap > 0",
-    ),
+    // CASE: PostgreSQL may evaluate the parts of a condition in any order.
+    last_logged_id: "SELECT max(CASE WHEN id ~ '^[0-9]{1,18}$' THEN id::bigint END) FROM nouns_changes \
+         WHERE resource COLLATE \"C\" = $1",
     index_names: "SELECT relname::text, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND left(relname::text, 6) = 'nouns.'",
 };

@@ -4,19 +4,27 @@
 //! SQLite's own locks serialize the two: a write acquires the write lock first, and waits for the server's
 //! commit. The model may differ from the server's. The users table is the same for all models, and no table
 //! is migrated here.
+//!
+//! Many commits, as those of a resumable import, make checkpoints between them: no server may be there to do so, and one
+//! that writes nothing does not.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::driver::poll_once;
 use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_error};
 use crate::store::sqlite::connection::{
-    CACHE_KIB, configure_connection, explain_error, inspect, open_for_reading, sync_fully, try_lock,
+    CACHE_KIB, configure_connection, count_wal_pages, explain_error, inspect, open_for_reading,
+    sync_fully, try_lock,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
 use crate::store::sqlite::driver::{SqliteDriver, classify_error};
 use crate::store::sqlite::recovery::recover_unserved;
+use crate::store::sqlite::wal_reset::CHECKPOINT_PAGES;
 use crate::store::system_values;
 use crate::store::users::STAMP_KEY;
 
@@ -24,6 +32,8 @@ use crate::store::users::STAMP_KEY;
 #[derive(Debug)]
 pub struct SqliteAdmin {
     connection: Connection,
+    /// Pages in the WAL, as of the last commit.
+    wal_pages: Arc<AtomicUsize>,
 }
 
 impl SqliteAdmin {
@@ -37,16 +47,16 @@ impl SqliteAdmin {
         recover_unserved(&files)?;
         let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
+        let connection = Connection::open_with_flags(&files.real_path, flags);
+        let mut connection = connection.map_err(explain)?;
         configure_connection(&connection, CACHE_KIB).map_err(explain)?;
         if inspect(&files, &connection)? {
             return Ok(None);
         }
-        let mut admin = Self { connection };
+        let wal_pages = count_wal_pages(&mut connection).map_err(explain)?;
+        let mut admin = Self { connection, wal_pages };
         admin.check_users(&files)?;
         sync_fully(&admin.connection).map_err(explain)?;
-        // The server makes the checkpoints, and handles their errors.
-        admin.connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
         Ok(Some(admin))
     }
 
@@ -60,7 +70,7 @@ impl SqliteAdmin {
         let connection = open_for_reading(&files.real_path, CACHE_KIB)
             .map_err(|error| explain_error(&files.display_path, &error))?;
         let is_empty = inspect(&files, &connection)?;
-        Ok((!is_empty).then_some(Self { connection }))
+        Ok((!is_empty).then(|| Self { connection, wal_pages: Arc::default() }))
     }
 
     /// Whether a server has the database open.
@@ -113,6 +123,7 @@ impl SqliteAdmin {
         &mut self,
         work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<(T, bool), StoreError>,
     ) -> Result<T, StoreError> {
+        self.checkpoint_when_due()?;
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(classify_error)?;
         let done = self.read(work);
         let done = done.and_then(|(done, is_to_commit)| {
@@ -135,5 +146,24 @@ impl SqliteAdmin {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         done
+    }
+
+    /// Makes a checkpoint once the WAL has grown, so that the next write begins at its start. A reader may keep a part of
+    /// it: the WAL then grows until a later one. A failed fsync is not retried: the command ends.
+    fn checkpoint_when_due(&mut self) -> Result<(), StoreError> {
+        if self.wal_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        let pragma = "PRAGMA wal_checkpoint(PASSIVE)";
+        match self.connection.query_row(pragma, [], |_| Ok(())) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
+                // The next server makes it, after the recovery of the WAL.
+                let stop = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+                let _ = self.connection.set_db_config(stop, true);
+                let cause = format!("a checkpoint of the database failed: {error}");
+                Err(StoreError::Unavailable(cause))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -5,9 +5,12 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::error::{OpenError, newer_format_error};
@@ -110,6 +113,19 @@ pub fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
     // macOS only: its fsync leaves data in the drive's cache.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)
+}
+
+/// The number of pages in the WAL, as of each commit of this connection. Replaces SQLite's automatic checkpoints, which
+/// would not report a failed fsync of the database.
+pub fn count_wal_pages(connection: &mut Connection) -> rusqlite::Result<Arc<AtomicUsize>> {
+    let counted = Arc::new(AtomicUsize::new(0));
+    let pages = Arc::clone(&counted);
+    let count = move |_: &mut Wal, count: i32| {
+        pages.store(usize::try_from(count).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    };
+    connection.wal_hook(Some(count))?;
+    Ok(counted)
 }
 
 /// The program that a database belongs to, by the marks in its header.

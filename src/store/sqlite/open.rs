@@ -6,12 +6,11 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::hooks::Wal;
 
 use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
@@ -23,7 +22,7 @@ use crate::store::replay_protection::UsedNonces;
 use crate::store::retention::ClockDoubtLog;
 use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::connection::{
-    APPLICATION_ID, FORMAT, explain_error, sync_fully, try_lock,
+    APPLICATION_ID, FORMAT, count_wal_pages, explain_error, sync_fully, try_lock,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
 use crate::store::sqlite::driver::SqliteDriver;
@@ -170,14 +169,7 @@ fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnect
     sync_fully(&connection).map_err(explain)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
-    // Replaces SQLite's automatic checkpoints: the writer makes them, and handles their errors.
-    let log_pages = Arc::new(AtomicUsize::new(0));
-    let pages = Arc::clone(&log_pages);
-    let count = move |_: &mut Wal, count: i32| {
-        pages.store(usize::try_from(count).unwrap_or(0), Ordering::Relaxed);
-        Ok(())
-    };
-    connection.wal_hook(Some(count)).map_err(explain)?;
+    let log_pages = count_wal_pages(&mut connection).map_err(explain)?;
     create_or_migrate(files, &connection, model, is_empty)?;
     Ok(WriterConnection { connection, wal_pages: log_pages, checkpoint })
 }

@@ -23,7 +23,7 @@ use crate::model::settings::ServerLimits;
 const PAGE_BYTES: usize = 4_096;
 /// The WAL size that triggers a checkpoint (8 MiB). With fewer pages, a hot page is copied too often; with
 /// more, recovery after a crash reads longer, and from 4,096 pages on so does every reader.
-const CHECKPOINT_PAGES: usize = 2_000;
+pub const CHECKPOINT_PAGES: usize = 2_000;
 /// The WAL size (32 MiB) from which scans are held back.
 const HOLD_PAGES: usize = 8_192;
 /// The length of the first hold.

@@ -339,8 +339,7 @@ impl SqliteWriter {
         committed.is_ok()
     }
 
-    /// Makes a checkpoint once the WAL has grown, after the answers. SQLite's automatic checkpoint would not
-    /// report a failed fsync of the database.
+    /// Makes a checkpoint once the WAL has grown, after the answers.
     fn checkpoint_when_due(&self) {
         fault::point("checkpoint");
         let pages = self.wal_pages.load(Ordering::Relaxed);

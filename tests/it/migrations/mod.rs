@@ -9,6 +9,7 @@ mod fields;
 mod references;
 mod regressions;
 mod resources;
+mod reverse;
 mod rules;
 mod several;
 mod text_types;

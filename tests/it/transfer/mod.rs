@@ -2,9 +2,12 @@
 
 mod export;
 mod import;
+mod integer_ids;
 mod interrupted;
+mod repeated_ids;
 mod round_trip;
 mod upsert;
+mod wal;
 
 use std::fs;
 use std::process::Command;

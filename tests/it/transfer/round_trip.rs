@@ -89,6 +89,50 @@ on_every_backend! {
     }
 }
 
+/// Fields that can be null, and would have another value in a new item.
+const NULLABLE: &str = r#"
+title = "Notes"
+[resources.note.fields]
+name = { type = "text", required = true }
+text = { type = "text", nullable = true, default = "empty" }
+day = { type = "date", nullable = true, default = { from = "now" } }
+count = { type = "integer", nullable = true, required = true }
+price = { type = "decimal", default = "1.50" }
+"#;
+
+on_every_backend! {
+    /// Regression: an empty cell of CSV became the default.
+    fn import_of_an_exported_null_restores_it(backend: Backend) {
+        let shop = Shop { server: Setup::new(backend).model(NULLABLE).start() };
+        let notes = || {
+            let list = shop.server.get("/notes?fields=name,text,day,count,price").json();
+            let notes = list["notes"].as_array().unwrap().iter();
+            notes.map(|note| ["name", "text", "day", "count", "price"].map(|name| note[name].to_string()).join(" ")).collect::<Vec<_>>()
+        };
+        let path = shop.server.create("/notes", r#"{"note":{"name":"a","text":null,"day":null,"count":null}}"#);
+        let expected = [r#""a" null null null "1.50""#];
+        assert_eq!(notes(), expected);
+        for file in ["notes.csv", "notes.ndjson"] {
+            shop.succeeds(&["export", "note", file], &format!("nouns: wrote 1 note into {file}"));
+            assert_eq!(shop.server.delete(&path).status, 204);
+            shop.succeeds(&["import", "note", file], &format!("nouns: created 1 note from {file}"));
+            assert_eq!(notes(), expected, "{file}");
+            shop.succeeds(&["import", "note", file, "--upsert", "id"], &format!("nouns: {file}: 0 created, 0 updated, 1 unchanged"));
+        }
+        // Without a column, the default; so also with an empty cell of a field that cannot be null.
+        assert_eq!(shop.server.delete(&path).status, 204);
+        shop.write("new.csv", "name,count,price\nb,,\n");
+        shop.succeeds(&["import", "note", "new.csv"], "nouns: created 1 note from new.csv");
+        let today = shop.sql("SELECT day FROM notes");
+        let found = notes();
+        assert_eq!(found, [format!(r#""b" "empty" "{today}" null "1.50""#)]);
+        // Over HTTP the same.
+        let answer = shop.server.request("POST /notes", &[("Content-Type", "text/csv")], "name,text,count\nc,,\n");
+        assert_eq!(answer.status, 201, "{answer:?}");
+        assert_eq!(notes()[1], format!(r#""c" null "{today}" null "1.50""#));
+    }
+}
+
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

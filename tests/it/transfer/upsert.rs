@@ -80,12 +80,24 @@ on_every_backend! {
         for field in ["name", "nick"] {
             shop.refuses(
                 &["import", "customer", "new.csv", "--upsert", field],
-                &format!("nouns: --upsert: expected id or a field of customer that is unique on its own, got {field}"),
+                &format!("nouns: --upsert: expected id or a field of customer that is unique on its own and not computed, got {field}"),
             );
         }
         shop.refuses(
             &["import", "customer", "new.csv", "--upsert", "id"],
             "nouns: new.csv: 1 fault, nothing was imported\n  line 1: id: expected a column with this name, by which --upsert finds items\n  the lines after it were not examined",
+        );
+    }
+
+    /// Regression: it was accepted, although an import ignores computed fields.
+    fn upsert_by_a_computed_field_is_refused(backend: Backend) {
+        let model = "title = \"Notes\"\n[resources.note.fields]\nname = { type = \"text\", required = true }\n\
+             key = { type = \"text\", computed = \"lower(name)\", unique = true }\n";
+        let shop = Shop { server: Setup::new(backend).model(model).start() };
+        shop.write("new.csv", "name,key\nAnn,ann\n");
+        shop.refuses(
+            &["import", "note", "new.csv", "--upsert", "key"],
+            "nouns: --upsert: expected id or a field of note that is unique on its own and not computed, got key",
         );
     }
 }
