@@ -115,9 +115,9 @@ pub struct WritableFields<'a> {
 }
 
 impl<'a> WritableFields<'a> {
-    /// Whether a field can be changed in some items only. PUT keeps its value if it is left out.
+    /// Whether the caller may change a field in some items only. PUT keeps its value if it is left out.
     pub fn is_limited(&self, at: usize) -> bool {
-        !self.access.is_writable_in_every_row(at)
+        self.access.is_limited(at)
     }
 
     /// The fields, with their indices.

@@ -7,9 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use sha2::{Digest as _, Sha256};
 
+use super::access::Access;
 use super::caller::Caller;
 use super::related_facts::{FactReader, StoredRow};
-use super::rights::Access;
 use crate::model::expr::UserValues;
 use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
 use crate::value::{Item, hash_u32};
@@ -142,12 +142,12 @@ impl AccessScope {
         access.allows_row(resource, StoredRow::of(item), self.user(), facts)
     }
 
-    /// Whether other items than the item itself decide whether the caller may read or write it, or which of its fields the
-    /// caller may change.
+    /// Whether other items than the item itself decide whether the caller may read or write it, or change its limited
+    /// fields.
     pub fn reads_related(&self, resource: ResourceIndex) -> bool {
         let access = self.access(resource);
         access.reads_related()
-            || access.writable_fields_read_related()
+            || access.limited_fields_read_related()
             || self.read_access(resource).reads_related()
     }
 

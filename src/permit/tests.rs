@@ -64,17 +64,17 @@ fn check_access(roles: &[&str], expected: &Expect) {
                 let names = indices.iter().map(|index| &*resource.fields[*index].name);
                 names.collect::<Vec<_>>().join(" ")
             };
-            let in_some: Vec<usize> =
-                access.writable_in_some.iter().map(|writable| writable.field).collect();
+            let limited: Vec<usize> =
+                access.limited_fields.iter().flat_map(|limited| limited.fields.clone()).collect();
             let only: Vec<_> = access.row_filters.iter().map(|only| &*only.text).collect();
             writeln!(
                 shown,
-                "{} {verb}: rows [{}] hidden [{}] readonly [{}] in some rows [{}]",
+                "{} {verb}: rows [{}] hidden [{}] readonly [{}] limited [{}]",
                 resource.name,
                 only.join(" | "),
                 names(&access.hidden),
                 names(&access.readonly),
-                names(&in_some)
+                names(&limited)
             )
             .unwrap();
             assert_eq!(access.hidden_hash == 0, access.hidden.is_empty());
@@ -88,10 +88,10 @@ fn rights_of_one_role_include_anyone() {
     check_access(
         &["shopper"],
         &expect![[r#"
-            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly [] in some rows [name]
-            customer put: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly [] limited [name]
+            customer put: rows [email = $user] hidden [note score] readonly [name] limited []
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
         "#]],
     );
 }
@@ -102,22 +102,22 @@ fn rights_of_several_roles_are_their_union() {
     check_access(
         &["shopper", "clerk"],
         &expect![[r#"
-            customer get: rows [] hidden [score] readonly [note] in some rows [email]
-            customer put: rows [] hidden [score] readonly [note] in some rows [email]
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
-            order post: rows [] hidden [] readonly [] in some rows []
-            order put: rows [] hidden [] readonly [] in some rows []
-            order delete: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [] hidden [score] readonly [note] limited [email]
+            customer put: rows [] hidden [score] readonly [note] limited [email]
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
+            order post: rows [] hidden [] readonly [] limited []
+            order put: rows [] hidden [] readonly [] limited []
+            order delete: rows [] hidden [] readonly [] limited []
         "#]],
     );
     check_access(
         &["reader", "shopper", "reader"],
         &expect![[r#"
-            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [note score] readonly [] in some rows [name]
-            customer put: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [note score] readonly [] limited [name]
+            customer put: rows [email = $user] hidden [note score] readonly [name] limited []
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
         "#]],
     );
 }
@@ -169,7 +169,7 @@ person = ["get", "put"]
     let shown = |roles: &[&str]| {
         let rights = Rights::of_roles(&model, roles.iter().copied());
         let access = rights.access(model.resources[0].index, GrantVerb::Put).unwrap();
-        (access.row_filters.len(), access.hidden.clone(), access.readonly_in_some_row())
+        (access.row_filters.len(), access.hidden.clone(), access.readonly_or_limited.clone())
     };
     assert_eq!(shown(&["own"]), (1, vec![], vec![]));
     assert_eq!(shown(&["list"]), (0, vec![1], vec![2]));
