@@ -252,6 +252,61 @@ fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     assert!(reach("below").has_row_filter(&model, b) && !reach("above").has_row_filter(&model, b));
 }
 
+/// Which writes need a read afterwards, to find out whether GET shows what was written.
+#[test]
+fn read_check_is_needed_only_where_a_write_can_change_its_answer() {
+    let text = r#"
+title = "Teams"
+[resources.project.fields]
+owner = { type = "text" }
+[resources.member.fields]
+project = { type = "ref", to = "project" }
+user    = { type = "text" }
+[resources.ticket]
+parent = "project"
+[resources.ticket.fields]
+assignee = { type = "text" }
+[roles.plain]
+project = { verbs = "*", where = "owner = $user" }
+member  = { verbs = "*", where = "user = $user" }
+ticket  = "*"
+[roles.member]
+project = { verbs = "*", where = "exists(member where project = this.id and user = $user)" }
+member  = { verbs = "*", where = "project.owner = $user" }
+ticket  = { verbs = "*", where = "project.owner = $user" }
+[roles.blind]
+project = "*"
+member  = [{ verbs = ["get"], where = "project.owner = $user" }, { verbs = ["post", "patch"] }]
+ticket  = [{ verbs = ["get"], where = "project.owner = $user" }, { verbs = ["post", "patch"], where = "assignee = $user" }]
+[roles.circle]
+project = { verbs = "*", where = "exists(ticket where project = this.id and assignee = $user)" }
+member  = { verbs = "*", where = "exists(member where project = this.project and user = $user)" }
+ticket  = "*"
+[roles.path]
+project = { verbs = "*", where = "exists(member where project = this.id and project.owner = $user)" }
+ticket  = "*"
+"#;
+    let model = model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let mut shown = String::new();
+    for role in ["admin", "plain", "member", "blind", "circle", "path"] {
+        let rights = Arc::new(Rights::of_roles(&model, [role].into_iter()));
+        let caller = Caller::user("ann".into(), rights);
+        let scope = AccessScope::new(&caller, GrantVerb::Patch);
+        let checked = model.declared().filter(|one| scope.needs_read_check(&model, one.index));
+        let checked: Vec<&str> = checked.map(|one| &*one.name).collect();
+        writeln!(shown, "{role}: [{}]", checked.join(" ")).unwrap();
+    }
+    expect![[r#"
+        admin: []
+        plain: []
+        member: []
+        blind: [member ticket]
+        circle: [member ticket]
+        path: [project]
+    "#]]
+    .assert_eq(&shown);
+}
+
 /// A row filter with every kind of node and comparison that one can have, and a hidden field.
 const EXPRESSIONS: &str = r#"
 title = "Shop"
