@@ -124,7 +124,7 @@ kinds! {
     INVALID_FIELDS "invalid-fields" UNPROCESSABLE_ENTITY "Some fields are not valid"
         "Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100."
     READ_ONLY_FIELD "read-only-field" FORBIDDEN "Your roles do not let you change a field"
-        "Each entry of errors points to a field that you may see and not change. Send the stored value (or, for a new item, the default), or leave the field out. Nothing was changed."
+        "Each entry of errors points to a field that you may not change, or not in this item, as its detail says. Send the stored value (or, for a new item, the default), or leave the field out. Nothing was changed."
     OUTSIDE_GRANT "outside-grant" FORBIDDEN "Your roles do not allow an item with these values"
         "Your roles are limited to some items, and the changed item would not be one of them, or would clash with an item that you may not see. Errors, if any, point to the fields that decide it. Nothing was changed."
     TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"

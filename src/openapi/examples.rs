@@ -107,14 +107,14 @@ fn structure(field: &Field) -> Vec<Value> {
 }
 
 /// The members of a body with a new item, or with one that replaces another; `None` if a required field has no
-/// example, or if the examples together break a check of the model.
+/// example, or if the examples together break a check of the model. Limited fields are left out, since
+/// what is sent may be refused.
 pub fn written_item(resource: &Resource, writable: &WritableFields<'_>) -> Option<JsonNode> {
     let is_sent = |at: usize, field: &Field| {
         let is_left_out = field.rules.states.is_some()
             || field.rules.reference.is_some()
-            || writable.is_limited(at)
             || resource.checks.iter().any(|check| check.that.reads_field(at));
-        !is_left_out || field.required
+        !writable.is_limited(at) && (!is_left_out || field.required)
     };
     let mut item = JsonNode::empty_object();
     let mut values: Vec<Value> = resource.fields.iter().map(default_value).collect();
@@ -154,10 +154,11 @@ fn set(values: &mut [Value], at: usize, value: Value) {
     }
 }
 
-/// The JSON of a new item with its required fields alone; `None` if one of them has no example.
+/// The JSON of a new item with its required fields alone, without limited ones; `None` if one of them has no example.
 pub fn required_item_text(resource: &Resource, writable: &WritableFields<'_>) -> Option<String> {
     let mut item = JsonNode::empty_object();
-    for (_, field) in writable.fields(resource).filter(|(_, field)| field.required) {
+    let is_sent = |(at, field): &(usize, &Field)| field.required && !writable.is_limited(*at);
+    for (_, field) in writable.fields(resource).filter(is_sent) {
         item.add(field.name.to_string(), &field_value(field)?);
     }
     Some(item.text())

@@ -29,6 +29,19 @@ pub enum SchemaPurpose {
 }
 
 impl SchemaPurpose {
+    /// What the schema of a limited field says about it.
+    fn limitation(self) -> Option<(GrantVerb, &'static str)> {
+        match self {
+            Self::Read => None,
+            Self::Create => Some((GrantVerb::Post, "Can be set in some items only.")),
+            Self::Replace => Some((
+                GrantVerb::Put,
+                "Can be changed in some items only; PUT without it keeps its value.",
+            )),
+            Self::Patch => Some((GrantVerb::Patch, "Can be changed in some items only.")),
+        }
+    }
+
     pub fn is_write(self) -> bool {
         self != Self::Read
     }
@@ -66,6 +79,12 @@ impl FieldSchemas<'_, '_> {
                     UniqueScope::Parent => "Unique within the parent.",
                 },
             );
+        }
+        if let Some((verb, limitation)) = self.purpose.limitation()
+            && let Some(access) = self.viewer.access(self.resource.index, verb)
+            && access.is_limited(at)
+        {
+            push_sentence(&mut about, limitation);
         }
         if let Some(deprecated) = &field.deprecated {
             push_sentence(&mut about, &self.deprecation(deprecated));

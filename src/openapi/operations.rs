@@ -210,7 +210,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let mut responses = Responses::new(self.viewer);
         let index = self.resource.index;
         let shows_items = self.viewer.can_read(index);
-        let may_miss = self.viewer.may_miss_rows(index);
+        let may_hide = self.viewer.may_hide_written(index);
         let deprecation = self.deprecation_headers();
         let with = |own: &[(&'static str, &'static str, &'static str)]| -> Headers {
             // A response has one description of `Link`.
@@ -254,7 +254,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
                     let body = self.written_body(components);
                     responses.add(components, about, &with(own), body);
                 }
-                if may_miss {
+                if may_hide {
                     let about = (204, "Changed; your roles do not show the item.");
                     responses.add(components, about, &with(&[]), empty());
                 }

@@ -177,7 +177,7 @@ fn add_write(
     if verb != GrantVerb::Post && resource.require_if_match {
         found.push(&kinds::PRECONDITION_REQUIRED);
     }
-    if !access.readonly_in_some_row().is_empty() {
+    if !access.readonly_or_limited.is_empty() {
         found.push(&kinds::READ_ONLY_FIELD);
     }
     if !access.row_filters.is_empty() {

@@ -358,3 +358,46 @@ fn document_has_every_problem() {
         assert!(texts.contains(&format!("`{}`", kind.slug)), "{}", kind.slug);
     }
 }
+
+/// A limited field is described as such, and no example sends it.
+#[test]
+fn document_says_which_fields_are_limited() {
+    let text = r#"
+title = "Reports"
+[resources.report.fields]
+owner = { type = "text", required = true }
+text  = { type = "text", required = true }
+note  = { type = "text", default = "-" }
+[roles.author]
+report = { verbs = ["get", "put", "patch"], where = "owner = $user" }
+[roles.lead]
+report = { verbs = ["get", "put", "patch"], where = "owner != $user", readonly = ["text", "note"] }
+[roles.clerk]
+report = ["post"]
+[roles.guest]
+report = { verbs = ["post"], where = "owner = 'guest'", readonly = ["note"] }
+[roles.press]
+report = { verbs = ["post"], where = "owner = 'press'" }
+"#;
+    let model = model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let schemas = |roles: &[&str]| {
+        let rights = Rights::of_roles(&model, roles.iter().copied());
+        let caller = Caller::user("ann".into(), Arc::new(rights));
+        read_document(&model, &caller)["components"]["schemas"].clone()
+    };
+    let of_both = schemas(&["author", "lead"]);
+    let about = |schema: &Value, field: &str| schema["properties"][field]["description"].clone();
+    let kept = "Can be changed in some items only; PUT without it keeps its value.";
+    let replace = &of_both["report.replace"];
+    assert_eq!([about(replace, "text"), about(replace, "note")], [kept, kept]);
+    assert_eq!(about(replace, "owner"), Value::Null);
+    assert_eq!(about(&of_both["report.patch"], "note"), "Can be changed in some items only.");
+    assert_eq!(replace["required"], serde_json::json!(["owner"]));
+    assert_eq!(replace["examples"], serde_json::json!([{"owner": "owner"}]));
+    assert_eq!(about(&schemas(&["author"])["report.replace"], "text"), Value::Null);
+
+    let create = &schemas(&["guest", "press"])["report.create"];
+    assert_eq!(about(create, "note"), "Can be set in some items only.");
+    assert_eq!(create["examples"], serde_json::json!([{"owner": "owner", "text": "text"}]));
+    assert_eq!(about(&schemas(&["guest", "clerk"])["report.create"], "note"), Value::Null);
+}

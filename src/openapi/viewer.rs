@@ -80,9 +80,15 @@ impl<'a> Viewer<'a> {
         &self.scope.read_access(resource).hidden
     }
 
-    /// Whether GET shows some rows only, or is not granted, so that the response to a write may have no body.
+    /// Whether GET shows some rows only, or is not granted.
     pub fn may_miss_rows(&self, resource: ResourceIndex) -> bool {
         !self.scope.read_access(resource).row_filters.is_empty()
+    }
+
+    /// Whether GET may not show an item that was written, so that the response has no body: it shows some rows only, or
+    /// what was written decides whether it shows the items above.
+    pub fn may_hide_written(&self, resource: ResourceIndex) -> bool {
+        self.may_miss_rows(resource) || self.scope.needs_read_check(self.model, resource)
     }
 
     /// The realm of a target.
@@ -115,9 +121,9 @@ pub struct WritableFields<'a> {
 }
 
 impl<'a> WritableFields<'a> {
-    /// Whether a field can be changed in some items only. PUT keeps its value if it is left out.
+    /// Whether the caller may change a field in some items only. PUT keeps its value if it is left out.
     pub fn is_limited(&self, at: usize) -> bool {
-        !self.access.is_writable_in_every_row(at)
+        self.access.is_limited(at)
     }
 
     /// The fields, with their indices.

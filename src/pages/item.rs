@@ -189,7 +189,7 @@ fn history<'a>(
     let is_restored = |field: &&&Field| {
         let at = source.resource.field(&field.name).map(|(at, _)| at);
         let is_writable =
-            access.zip(at).is_some_and(|(access, at)| access.is_writable_in_every_row(at));
+            access.zip(at).is_some_and(|(access, at)| !access.readonly_or_limited.contains(&at));
         !field.secret && is_writable
     };
     let names: Vec<&str> =

@@ -7,9 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use sha2::{Digest as _, Sha256};
 
+use super::access::Access;
 use super::caller::Caller;
 use super::related_facts::{FactReader, StoredRow};
-use super::rights::Access;
 use crate::model::expr::UserValues;
 use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
 use crate::value::{Item, hash_u32};
@@ -142,19 +142,28 @@ impl AccessScope {
         access.allows_row(resource, StoredRow::of(item), self.user(), facts)
     }
 
-    /// Whether other items than the item itself decide whether the caller may read or write it, or which of its fields the
-    /// caller may change.
+    /// Whether other items than the item itself decide whether the caller may read or write it, or change its limited
+    /// fields.
     pub fn reads_related(&self, resource: ResourceIndex) -> bool {
         let access = self.access(resource);
         access.reads_related()
-            || access.writable_fields_read_related()
+            || access.limited_fields_read_related()
             || self.read_access(resource).reads_related()
     }
 
-    /// Whether other items than the item and its ancestors decide whether GET shows the item.
-    pub fn get_depends_on_related(&self, model: &Model, resource: ResourceIndex) -> bool {
-        let reads_related = |level: &Resource| self.read_access(level.index).reads_related();
-        !self.is_unrestricted() && model.lineage(resource).into_iter().any(reads_related)
+    /// Whether only a read after a write tells whether GET shows what was written. A write of an item changes no
+    /// other one, so the ancestors, which were visible before, stay visible unless their row filters read items of
+    /// this resource. The item's own row filters, if they read other items, are answered by the decision of the write
+    /// where they are the same for its verb.
+    pub fn needs_read_check(&self, model: &Model, resource: ResourceIndex) -> bool {
+        let reads_written = |level: &Resource| {
+            let mut filters = self.read_access(level.index).row_filters.iter();
+            filters.any(|filter| filter.root.reads_items_of(resource))
+        };
+        let (own, read) = (self.access(resource), self.read_access(resource));
+        !self.is_unrestricted()
+            && ((read.reads_related() && !read.covers_rows_of(own))
+                || model.lineage(resource).into_iter().any(reads_written))
     }
 
     /// The fields of an item that GET does not show.

@@ -5,6 +5,7 @@
 //! response apply. `auth` identifies the caller. The scope of a caller without restrictions has
 //! no row filters and no hidden fields.
 
+mod access;
 mod access_scope;
 mod fact_cache;
 mod caller;
@@ -16,13 +17,14 @@ mod warnings;
 use crate::intent::{RequestVerb, Route, RouteTarget};
 use crate::model::{GrantVerb, ResourceIndex};
 use crate::problem::{self, Problem};
+pub use access::{Access, ParsedRow};
 pub use access_scope::{AccessScope, UnreadableFields};
 pub use caller::Caller;
 pub use fact_cache::{FactCache, ItemState};
 pub use related_facts::{
     FactReader, FactTime, KnownFacts, LoadedFacts, MemberQuestion, NoFacts, RelatedFact, StoredRow,
 };
-pub use rights::{Access, Rights};
+pub use rights::Rights;
 pub use warnings::warnings;
 
 /// Why a caller is denied access.

@@ -64,17 +64,17 @@ fn check_access(roles: &[&str], expected: &Expect) {
                 let names = indices.iter().map(|index| &*resource.fields[*index].name);
                 names.collect::<Vec<_>>().join(" ")
             };
-            let in_some: Vec<usize> =
-                access.writable_in_some.iter().map(|writable| writable.field).collect();
+            let limited: Vec<usize> =
+                access.limited_fields.iter().flat_map(|limited| limited.fields.clone()).collect();
             let only: Vec<_> = access.row_filters.iter().map(|only| &*only.text).collect();
             writeln!(
                 shown,
-                "{} {verb}: rows [{}] hidden [{}] readonly [{}] in some rows [{}]",
+                "{} {verb}: rows [{}] hidden [{}] readonly [{}] limited [{}]",
                 resource.name,
                 only.join(" | "),
                 names(&access.hidden),
                 names(&access.readonly),
-                names(&in_some)
+                names(&limited)
             )
             .unwrap();
             assert_eq!(access.hidden_hash == 0, access.hidden.is_empty());
@@ -88,10 +88,10 @@ fn rights_of_one_role_include_anyone() {
     check_access(
         &["shopper"],
         &expect![[r#"
-            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly [] in some rows [name]
-            customer put: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [email = $user | name = 'public'] hidden [note score] readonly [] limited [name]
+            customer put: rows [email = $user] hidden [note score] readonly [name] limited []
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
         "#]],
     );
 }
@@ -102,22 +102,22 @@ fn rights_of_several_roles_are_their_union() {
     check_access(
         &["shopper", "clerk"],
         &expect![[r#"
-            customer get: rows [] hidden [score] readonly [note] in some rows [email]
-            customer put: rows [] hidden [score] readonly [note] in some rows [email]
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
-            order post: rows [] hidden [] readonly [] in some rows []
-            order put: rows [] hidden [] readonly [] in some rows []
-            order delete: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [] hidden [score] readonly [note] limited [email]
+            customer put: rows [] hidden [score] readonly [note] limited [email]
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
+            order post: rows [] hidden [] readonly [] limited []
+            order put: rows [] hidden [] readonly [] limited []
+            order delete: rows [] hidden [] readonly [] limited []
         "#]],
     );
     check_access(
         &["reader", "shopper", "reader"],
         &expect![[r#"
-            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [note score] readonly [] in some rows [name]
-            customer put: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            customer delete: rows [email = $user] hidden [note score] readonly [name] in some rows []
-            order get: rows [] hidden [] readonly [] in some rows []
+            customer get: rows [email = $user | score > 0 | name = 'public'] hidden [note score] readonly [] limited [name]
+            customer put: rows [email = $user] hidden [note score] readonly [name] limited []
+            customer delete: rows [email = $user] hidden [note score] readonly [name] limited []
+            order get: rows [] hidden [] readonly [] limited []
         "#]],
     );
 }
@@ -169,7 +169,7 @@ person = ["get", "put"]
     let shown = |roles: &[&str]| {
         let rights = Rights::of_roles(&model, roles.iter().copied());
         let access = rights.access(model.resources[0].index, GrantVerb::Put).unwrap();
-        (access.row_filters.len(), access.hidden.clone(), access.readonly_in_some_row())
+        (access.row_filters.len(), access.hidden.clone(), access.readonly_or_limited.clone())
     };
     assert_eq!(shown(&["own"]), (1, vec![], vec![]));
     assert_eq!(shown(&["list"]), (0, vec![1], vec![2]));
@@ -250,6 +250,61 @@ fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     let below = reach("below");
     assert!(!below.access(a).allows_row(&model.resources[0], row, below.user(), &facts));
     assert!(reach("below").has_row_filter(&model, b) && !reach("above").has_row_filter(&model, b));
+}
+
+/// Which writes need a read afterwards, to find out whether GET shows what was written.
+#[test]
+fn read_check_is_needed_only_where_a_write_can_change_its_answer() {
+    let text = r#"
+title = "Teams"
+[resources.project.fields]
+owner = { type = "text" }
+[resources.member.fields]
+project = { type = "ref", to = "project" }
+user    = { type = "text" }
+[resources.ticket]
+parent = "project"
+[resources.ticket.fields]
+assignee = { type = "text" }
+[roles.plain]
+project = { verbs = "*", where = "owner = $user" }
+member  = { verbs = "*", where = "user = $user" }
+ticket  = "*"
+[roles.member]
+project = { verbs = "*", where = "exists(member where project = this.id and user = $user)" }
+member  = { verbs = "*", where = "project.owner = $user" }
+ticket  = { verbs = "*", where = "project.owner = $user" }
+[roles.blind]
+project = "*"
+member  = [{ verbs = ["get"], where = "project.owner = $user" }, { verbs = ["post", "patch"] }]
+ticket  = [{ verbs = ["get"], where = "project.owner = $user" }, { verbs = ["post", "patch"], where = "assignee = $user" }]
+[roles.circle]
+project = { verbs = "*", where = "exists(ticket where project = this.id and assignee = $user)" }
+member  = { verbs = "*", where = "exists(member where project = this.project and user = $user)" }
+ticket  = "*"
+[roles.path]
+project = { verbs = "*", where = "exists(member where project = this.id and project.owner = $user)" }
+ticket  = "*"
+"#;
+    let model = model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let mut shown = String::new();
+    for role in ["admin", "plain", "member", "blind", "circle", "path"] {
+        let rights = Arc::new(Rights::of_roles(&model, [role].into_iter()));
+        let caller = Caller::user("ann".into(), rights);
+        let scope = AccessScope::new(&caller, GrantVerb::Patch);
+        let checked = model.declared().filter(|one| scope.needs_read_check(&model, one.index));
+        let checked: Vec<&str> = checked.map(|one| &*one.name).collect();
+        writeln!(shown, "{role}: [{}]", checked.join(" ")).unwrap();
+    }
+    expect![[r#"
+        admin: []
+        plain: []
+        member: []
+        blind: [member ticket]
+        circle: [member ticket]
+        path: [project]
+    "#]]
+    .assert_eq(&shown);
 }
 
 /// A row filter with every kind of node and comparison that one can have, and a hidden field.

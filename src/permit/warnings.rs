@@ -1,6 +1,6 @@
 //! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
-use super::rights::{Access, Rights};
+use super::rights::Rights;
 use crate::model::expr::{ExprNode, MemberTest, Path, PathRoot};
 use crate::model::row_filter_index::{
     equal_sides, has_index, member_link, own_path, related_comparison, related_sides,
@@ -142,11 +142,7 @@ fn index_advice(resource: &Resource, path: &Path) -> Option<String> {
 fn is_covered_by_get(rights: &Rights, resource: &Resource, verb: GrantVerb) -> bool {
     let access = |verb| rights.access(resource.index, verb);
     let (Some(written), Some(read)) = (access(verb), access(GrantVerb::Get)) else { return false };
-    let covers = |read: &Access, written: &Access| {
-        !written.row_filters.is_empty()
-            && written.row_filters.iter().all(|only| read.row_filters.contains(only))
-    };
-    read.row_filters.is_empty() || covers(read, written)
+    read.covers_rows_of(written)
 }
 
 /// `a, b and c`

@@ -136,9 +136,9 @@ fn decide_replace(
     let resource = model.resource(collection.resource);
     let stored = found.item.ok_or(RequestRefusal::Missing)?;
     check_item_preconditions(collection, conditions, &stored, facts)?;
-    let limits = ItemRights::for_stored(resource, collection, &stored, facts);
+    let rights = ItemRights::for_stored(resource, collection, &stored, facts);
     refuse_dangling(&found.dangling_references)?;
-    replace((model, resource), limits, (stored, draft), (user, found.now))
+    replace((model, resource), rights, (stored, draft), (user, found.now))
 }
 
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
@@ -187,7 +187,7 @@ fn create(
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let model = facts.model();
     let resource = model.resource(collection.resource);
-    let limits = ItemRights::new(collection, facts);
+    let rights = ItemRights::new(collection, facts);
     let uuids_each = uuids_per_item(resource);
     let (mut completed, mut faults) = (Vec::with_capacity(drafts.len()), Vec::new());
     for (at, (draft, id)) in drafts.iter().zip(found.ids).enumerate() {
@@ -196,7 +196,7 @@ fn create(
         let uuids = found.uuids.get(at * uuids_each..(at + 1) * uuids_each);
         let uuids = uuids.or_bug("the store has made UUIDs for each draft");
         let inputs = DefaultInputs { now: created_at, user, uuids };
-        let place = (&*draft.root, &*limits.access.hidden);
+        let place = (&*draft.root, &*rights.access.hidden);
         match complete_new_values(resource, place, &draft.values, inputs) {
             Ok(values) => {
                 let parent = collection.ancestors.last().copied();
@@ -213,7 +213,7 @@ fn create(
     }
     let (mut steps, mut refused) = (Vec::with_capacity(completed.len()), None);
     for new in completed {
-        match insert(model, collection, limits, new) {
+        match insert(model, collection, rights, new) {
             Ok(step) => steps.push(step),
             // One round of lookups is for the facts of all items.
             Err(refusal) if facts.has_needed() => refused = refused.or(Some(refusal)),
@@ -227,7 +227,7 @@ fn create(
 fn insert(
     model: &Model,
     collection: &Collection,
-    limits: ItemRights<'_>,
+    rights: ItemRights<'_>,
     NewItem { draft, id, created_at, mut values, now }: NewItem<'_>,
 ) -> Result<ScriptStep, RequestRefusal> {
     let resource = model.resource(collection.resource);
@@ -240,7 +240,7 @@ fn insert(
     };
     let parent = collection.ancestors.last().copied();
     let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
-    limits.check(resource, root, RowChange { before: None, after: row }, is_changed)?;
+    rights.check(resource, root, RowChange { before: None, after: row }, is_changed)?;
     // A new item starts in the initial state.
     if let Some((index, states)) = resource.state_field()
         && let Some(Value::Text(to)) = values.get(index)
@@ -259,20 +259,20 @@ fn insert(
 
 fn replace(
     (model, resource): (&Model, &Resource),
-    limits: ItemRights<'_>,
+    rights: ItemRights<'_>,
     (stored, draft): (Item, &ItemDraft),
     (user, now): (Option<&str>, Moment),
 ) -> Result<Script, RequestRefusal> {
     let ItemDraft { root, values: draft_values, .. } = draft;
-    let sent = sent_unreadable(resource, limits.unseen, draft_values);
+    let sent = sent_unreadable(resource, rights.unseen, draft_values);
     let mut values =
-        merge_stored_values(resource, (root, &limits.access.hidden), draft_values, &stored)?;
+        merge_stored_values(resource, (root, &rights.access.hidden), draft_values, &stored)?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
     let row =
         StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
     let is_set = |at: usize| sent.contains(&at) || values.get(at) != stored.values.get(at);
-    let place = (&**root, &*limits.access.hidden);
-    let faults = reference_faults(resource, place, row, is_set, limits.facts);
+    let place = (&**root, &*rights.access.hidden);
+    let faults = reference_faults(resource, place, row, is_set, rights.facts);
     if !faults.is_empty() {
         return Err(RequestRefusal::Invalid(faults));
     }
@@ -291,8 +291,8 @@ fn replace(
     let row =
         StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
     let change = RowChange { before: Some(StoredRow::of(&stored)), after: row };
-    limits.check(resource, root, change, is_changed)?;
-    check_transition(resource, limits, &stored.values, &values)?;
+    rights.check(resource, root, change, is_changed)?;
+    check_transition(resource, rights, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
@@ -317,7 +317,7 @@ fn replace(
 /// Refuses a change of the state that the model does not declare, or that needs another role.
 fn check_transition(
     resource: &Resource,
-    limits: ItemRights<'_>,
+    rights: ItemRights<'_>,
     stored: &[Value],
     values: &[Value],
 ) -> Result<(), RequestRefusal> {
@@ -330,13 +330,13 @@ fn check_transition(
         return Ok(());
     }
     let allowed: Vec<Box<str>> =
-        limits.access.allowed_successors(states, from).map(Into::into).collect();
+        rights.access.allowed_successors(states, from).map(Into::into).collect();
     if allowed.contains(to) {
         return Ok(());
     }
     let is_declared = states.successors(from).contains(to);
     let (from, to) = (from.clone(), to.clone());
-    Err(if limits.unseen.contains(index) {
+    Err(if rights.unseen.contains(index) {
         RequestRefusal::HiddenTransition { to }
     } else if is_declared {
         RequestRefusal::TransitionNotGranted { from, to, allowed }

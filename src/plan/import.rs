@@ -221,7 +221,7 @@ impl ImportRules<'_> {
     fn validate_new(&self, root: &str, members: JsonMembers<'_>) -> (ItemDraft, Vec<FieldFault>) {
         let sent = SentItem { root: root.to_owned(), parent: None, members };
         let hidden = &Access::to_declared(self.resource).hidden;
-        let rights = FieldRights { hidden, readonly: &[], unseen: &[] };
+        let rights = FieldRights { hidden, kept_if_omitted: &[], unseen: &[] };
         validate::validate_body(self.resource, sent, BodyPurpose::Create, rights)
     }
 
@@ -240,7 +240,7 @@ impl ImportRules<'_> {
         let kept: Vec<usize> = kept.collect();
         let sent = SentItem { root: root.to_owned(), parent: None, members };
         let hidden = &Access::to_declared(self.resource).hidden;
-        let rights = FieldRights { hidden, readonly: &[], unseen: &kept };
+        let rights = FieldRights { hidden, kept_if_omitted: &[], unseen: &kept };
         // The id is known when the item is found; `read_row` has taken it out of the members.
         let purpose = BodyPurpose::Patch(Id::Integer(0));
         validate::validate_body(self.resource, sent, purpose, rights)

@@ -1,12 +1,12 @@
-//! The caller's rights to the item that a write stores: read-only fields and row filters.
+//! The caller's rights to the item that a write stores: read-only and limited fields, and row filters.
 
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
 use crate::model::expr::{ExprNode, PathRoot, UserValues, holds_part};
-use crate::model::{Field, Resource, UniqueConflict, UniqueRule, types};
-use crate::permit::{Access, FactReader, StoredRow, UnreadableFields};
+use crate::model::{Field, Resource, UniqueConflict, UniqueRule};
+use crate::permit::{Access, FactReader, ParsedRow, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
-use crate::value::{Item, Value};
+use crate::value::Item;
 
 /// The caller's rights to one item.
 #[derive(Clone, Copy)]
@@ -16,6 +16,24 @@ pub(super) struct ItemRights<'a> {
     /// The stored values that no response may reveal.
     pub(super) unseen: UnreadableFields<'a>,
     pub(super) facts: &'a FactReader<'a>,
+}
+
+/// Why the caller may not change a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RefusalReason {
+    ReadOnly,
+    /// The caller may change it in other items.
+    Limited,
+}
+
+impl RefusalReason {
+    /// The end of a sentence about the refusal.
+    pub(super) fn scope(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "",
+            Self::Limited => " in this item",
+        }
+    }
 }
 
 /// The row that a write stores, and the one that it replaces.
@@ -44,17 +62,37 @@ impl<'a> ItemRights<'a> {
         Self { unseen, ..Self::new(collection, facts) }
     }
 
-    /// Whether the caller may change a field of a row.
-    pub(super) fn is_writable(self, resource: &Resource, field: usize, row: StoredRow<'_>) -> bool {
-        let limited = self.access.writable_in_some.iter().find(|one| one.field == field);
-        match limited {
-            Some(one) => one.is_writable_in(resource, row, self.user, self.facts),
-            None => !self.access.readonly.contains(&field),
+    /// The fields that the caller may not change, of those for which `is_changed` holds: the read-only ones, and the
+    /// limited ones that no grant lets be changed in all of these rows. With the reason, in the order of the model.
+    pub(super) fn refused_fields<'r>(
+        self,
+        resource: &'r Resource,
+        rows: &[&ParsedRow<'_>],
+        is_changed: impl Fn(usize, &Field) -> bool,
+    ) -> Vec<(&'r Field, RefusalReason)> {
+        let changed = |fields: &[usize]| -> Vec<usize> {
+            let is_changed = |at: &usize| {
+                let field = resource.fields.get(*at).filter(|field| !field.is_made_by_server());
+                field.is_some_and(|field| is_changed(*at, field))
+            };
+            fields.iter().copied().filter(is_changed).collect()
+        };
+        let readonly = changed(&self.access.readonly).into_iter();
+        let mut refused: Vec<_> = readonly.map(|at| (at, RefusalReason::ReadOnly)).collect();
+        for limited in &self.access.limited_fields {
+            let changed = changed(&limited.fields);
+            if !changed.is_empty() && !limited.are_writable(rows, self.user, self.facts) {
+                refused.extend(changed.into_iter().map(|at| (at, RefusalReason::Limited)));
+            }
         }
+        refused.sort_unstable_by_key(|(at, _)| *at);
+        let field = |(at, reason): (usize, RefusalReason)| {
+            resource.fields.get(at).map(|field| (field, reason))
+        };
+        refused.into_iter().filter_map(field).collect()
     }
 
-    /// Whether the caller may store the row after a write. `is_changed` tells whether the request sets a field that is
-    /// read-only: in the row before, or in the row after.
+    /// Whether the caller may store the row after a write. `is_changed` tells whether the request sets a field.
     pub(super) fn check(
         self,
         resource: &Resource,
@@ -62,33 +100,27 @@ impl<'a> ItemRights<'a> {
         RowChange { before, after }: RowChange<'_>,
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), RequestRefusal> {
-        let is_allowed = self.access.allows_row(resource, after, self.user, self.facts);
-        let is_writable = |at: usize| {
-            // No role decides about the fields of a row that no role allows.
-            let is_writable_after = match is_allowed {
-                true => self.is_writable(resource, at, after),
-                false => !self.access.readonly.contains(&at),
-            };
-            is_writable_after && before.is_none_or(|row| self.is_writable(resource, at, row))
-        };
-        let fields = self.access.readonly_in_some_row().into_iter().filter_map(|at| {
-            let field = resource.fields.get(at).filter(|field| !field.is_made_by_server())?;
-            (is_changed(at, field) && !is_writable(at)).then_some(field)
-        });
-        let fault = |field: &Field| FieldFault {
+        let after = ParsedRow::new(resource, after);
+        let before = before.map(|row| ParsedRow::new(resource, row));
+        let is_allowed = self.access.allows_parsed_row(&after, self.user, self.facts);
+        // No grant decides about the fields of a row that none covers.
+        let decisive = is_allowed.then_some(&after);
+        let rows: Vec<&ParsedRow<'_>> = before.iter().chain(decisive).collect();
+        let fault = |(field, reason): (&Field, RefusalReason)| FieldFault {
             pointer: format!("{root}/{}", field.name),
             code: FaultCode::ReadOnly,
-            detail: "your roles do not let you change this".to_owned(),
+            detail: format!("your roles do not let you change this{}", reason.scope()),
         };
-        let faults: Vec<FieldFault> = fields.map(fault).collect();
-        if !faults.is_empty() {
+        let refused = self.refused_fields(resource, &rows, is_changed);
+        if !refused.is_empty() {
+            let faults = refused.into_iter().map(fault).collect();
             return Err(RequestRefusal::ReadOnly(faults));
         }
         if is_allowed {
             return Ok(());
         }
         Err(RequestRefusal::OutsideRowFilter(
-            self.row_filter_faults(resource, root, after, is_changed),
+            self.row_filter_faults(resource, root, &after, is_changed),
         ))
     }
 
@@ -99,7 +131,7 @@ impl<'a> ItemRights<'a> {
         self,
         resource: &Resource,
         root: &str,
-        row: StoredRow<'_>,
+        row: &ParsedRow<'_>,
         is_changed: impl Fn(usize, &Field) -> bool,
     ) -> Vec<FieldFault> {
         let is_known = |at: usize| !self.access.hidden.contains(&at) && !self.unseen.contains(at);
@@ -108,7 +140,7 @@ impl<'a> ItemRights<'a> {
             field.is_some_and(|field| is_changed(at, field))
         };
         let is_there =
-            |at: usize| !is_known(at) || row.values.get(at).is_some_and(|value| !value.is_null());
+            |at: usize| !is_known(at) || row.stored().get(at).is_some_and(|value| !value.is_null());
         // A computed field changes with the fields that it is made from.
         let is_made_of_set = |at: usize| {
             let computed = resource.fields.get(at).and_then(|field| field.computed.as_ref());
@@ -139,21 +171,16 @@ impl<'a> ItemRights<'a> {
     fn decisive_fields(
         self,
         resource: &Resource,
-        row: StoredRow<'_>,
+        row: &ParsedRow<'_>,
         is_known: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
-        let parsed = resource.fields.iter().zip(row.values).map(|(field, value)| {
-            types::try_parse_canonical(field, value.clone()).unwrap_or(Value::Null)
-        });
-        let parsed: Vec<Value> = parsed.collect();
         let mut decisive = Vec::new();
         let filters = self.access.row_filters.iter();
         for part in filters.flat_map(|filter| filter.root.conjuncts()) {
             let read = read_fields(part);
             let is_known_part = !part.reads_related() && read.iter().all(|at| is_known(*at));
-            let row = row.with_values(resource.index, &parsed);
             let related = self.facts.for_user(self.user);
-            if is_known_part && holds_part(part, row, self.user, &related) {
+            if is_known_part && holds_part(part, row.expr_row(), self.user, &related) {
                 continue;
             }
             for at in read.into_iter().filter(|at| is_known(*at)) {

@@ -307,14 +307,17 @@ fn plan_create(
     by: ChangeAuthor,
 ) -> Plan {
     let access = collection.scope.access(collection.resource);
-    let readonly = access.readonly_in_some_row();
     let admit = |root: String, members: JsonMembers<'_>| {
         let parent = collection.ancestors.last().copied();
         validate::validate_body(
             model.resource(collection.resource),
             SentItem { root, parent, members },
             BodyPurpose::Create,
-            FieldRights { hidden: &access.hidden, readonly: &readonly, unseen: &[] },
+            FieldRights {
+                hidden: &access.hidden,
+                kept_if_omitted: &access.readonly_or_limited,
+                unseen: &[],
+            },
         )
     };
     let (count, admitted) = match bodies {
@@ -360,7 +363,7 @@ fn plan_replace(
     let access = collection.scope.access(collection.resource);
     let rights = FieldRights {
         hidden: &access.hidden,
-        readonly: &access.readonly_in_some_row(),
+        kept_if_omitted: &access.readonly_or_limited,
         unseen: &collection.scope.read_access(collection.resource).hidden,
     };
     let resource = model.resource(collection.resource);

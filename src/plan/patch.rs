@@ -7,7 +7,7 @@
 //! not name keeps its value.
 
 use super::collection::Collection;
-use super::item_rights::ItemRights;
+use super::item_rights::{ItemRights, RefusalReason};
 use super::outcome::RequestRefusal;
 use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
 use crate::fault::{self, OrBug};
@@ -16,7 +16,7 @@ use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};
 use crate::json::{self, Json};
 use crate::model::{Field, Resource};
-use crate::permit::{Access, FactReader, StoredRow, UnreadableFields};
+use crate::permit::{FactReader, ParsedRow, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
 
@@ -72,12 +72,18 @@ pub fn apply_patch(
         true => removed.contains(&at),
         false => stored.values.get(at).is_some_and(|value| !value.is_null()),
     };
-    let limits = ItemRights::for_stored(resource, collection, stored, facts);
-    let is_taken =
-        |at: usize| is_there(at) && !limits.is_writable(resource, at, StoredRow::of(stored));
-    refuse_readonly_removal(resource, access, is_taken, (&root, &members))?;
+    let is_removed = |at: usize, field: &Field| {
+        let is_shown = !hidden.contains(&at) && !field.secret;
+        is_shown && is_there(at) && !members.iter().any(|(name, _)| **name == *field.name)
+    };
+    let rights = ItemRights::new(collection, facts);
+    refuse_readonly_removal(resource, rights, stored, (&root, is_removed))?;
     let sent = SentItem { root, parent: stored.parent, members };
-    let rights = FieldRights { hidden, readonly: &access.readonly, unseen: &stays };
+    // An absent value that the patch does not name stays absent: a default would be a change.
+    let is_kept = |at: &usize| access.readonly.contains(at) || !is_there(*at);
+    let kept_if_omitted: Vec<usize> =
+        access.readonly_or_limited.iter().copied().filter(is_kept).collect();
+    let rights = FieldRights { hidden, kept_if_omitted: &kept_if_omitted, unseen: &stays };
     let (draft, faults) =
         validate::validate_body(resource, sent, BodyPurpose::Patch(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
@@ -199,26 +205,21 @@ fn whole_item_fault(code: FaultCode, detail: String) -> RequestRefusal {
     RequestRefusal::Invalid(vec![FieldFault { pointer: String::new(), code, detail }])
 }
 
-/// Refuses a patch that removes a field that the caller may only read.
+/// Refuses a patch that removes a field which the caller may not change in the stored item.
 fn refuse_readonly_removal(
     resource: &Resource,
-    access: &Access,
-    is_refused: impl Fn(usize) -> bool,
-    (root, members): (&str, &[crate::intent::JsonMember<'_>]),
+    rights: ItemRights<'_>,
+    stored: &Item,
+    (root, is_removed): (&str, impl Fn(usize, &Field) -> bool),
 ) -> Result<(), RequestRefusal> {
-    let is_taken = |at: &usize, field: &Field| {
-        let is_shown = !access.hidden.contains(at) && !field.is_made_by_server() && !field.secret;
-        is_shown && !members.iter().any(|(name, _)| **name == *field.name) && is_refused(*at)
-    };
-    let fields = access.readonly_in_some_row().into_iter();
-    let fields = fields.filter_map(|at| resource.fields.get(at).zip(Some(at)));
-    let fault = |field: &Field| FieldFault {
+    let row = ParsedRow::new(resource, StoredRow::of(stored));
+    let fault = |(field, reason): (&Field, RefusalReason)| FieldFault {
         pointer: format!("{root}/{}", field.name),
         code: FaultCode::ReadOnly,
-        detail: "your roles do not let you take it away".to_owned(),
+        detail: format!("your roles do not let you take it away{}", reason.scope()),
     };
-    let taken = fields.filter(|(field, at)| is_taken(at, field));
-    let faults: Vec<FieldFault> = taken.map(|(field, _)| fault(field)).collect();
+    let refused = rights.refused_fields(resource, &[&row], is_removed).into_iter();
+    let faults: Vec<FieldFault> = refused.map(fault).collect();
     if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::ReadOnly(faults)) }
 }
 

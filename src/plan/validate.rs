@@ -104,9 +104,9 @@ pub(super) enum BodyPurpose {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FieldRights<'a> {
     pub(super) hidden: &'a [usize],
-    /// Fields that keep their stored value, or get their default, if the body leaves them out: the caller may not change
-    /// them, at least not in every item.
-    pub(super) readonly: &'a [usize],
+    /// Fields that the caller may not change, at least not in every item. If the body leaves out such a field, it keeps
+    /// its stored value; in a new item it gets its default.
+    pub(super) kept_if_omitted: &'a [usize],
     /// Fields that GET does not show to the caller. If the body leaves out such a field, it keeps its stored
     /// value, so that a client can PUT what it got from GET.
     pub(super) unseen: &'a [usize],
@@ -116,7 +116,7 @@ pub(super) fn validate_body(
     resource: &Resource,
     sent: SentItem<'_>,
     aim: BodyPurpose,
-    FieldRights { hidden, readonly, unseen }: FieldRights<'_>,
+    FieldRights { hidden, kept_if_omitted, unseen }: FieldRights<'_>,
 ) -> (ItemDraft, Vec<FieldFault>) {
     let SentItem { root, parent, members } = sent;
     // Capacity for one field name, which is appended and truncated for each member.
@@ -148,8 +148,8 @@ pub(super) fn validate_body(
         Some(Some(value)) => Some(value),
         Some(None) => Some(Value::Null),
         None if field.computed.is_some() => Some(Value::Null),
-        None if hidden.contains(&index) || readonly.contains(&index) => {
-            value_of_omitted_readonly(field, aim)
+        None if hidden.contains(&index) || kept_if_omitted.contains(&index) => {
+            value_of_omitted_kept(field, aim)
         }
         None if unseen.contains(&index) && !matches!(aim, BodyPurpose::Create) => None,
         None => value_of_omitted(field, aim, &mut faults),
@@ -373,9 +373,9 @@ fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector
     }
 }
 
-/// The value of a field that the body leaves out and the caller may not change: the stored one, or the
+/// The value of a field that the body leaves out and the caller may not always change: the stored one, or the
 /// default of a new item.
-fn value_of_omitted_readonly(field: &Field, aim: BodyPurpose) -> Option<Value> {
+fn value_of_omitted_kept(field: &Field, aim: BodyPurpose) -> Option<Value> {
     match aim {
         BodyPurpose::Replace(_) | BodyPurpose::Patch(_) => None,
         BodyPurpose::Create if field.default_from.is_some() => None,

@@ -490,7 +490,7 @@ fn write_only(about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
 }
 
 /// Whether the caller may read all items that a write has changed. Where other items decide that, the store has found
-/// out.
+/// out, or the write was allowed by the same row filters.
 fn is_readable(about: &ResponseContext<'_>, outcome: &Outcome) -> bool {
     let (resource, scope) = (about.view().resource, &about.collection.scope);
     let no_facts = FactReader::without_facts(about.model);

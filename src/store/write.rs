@@ -113,12 +113,11 @@ async fn decide_with_facts<D: Driver>(
     Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await
 }
 
-/// Whether the store checks after the write that GET shows the items to the caller. It does so where other items
-/// decide that; otherwise the response is made from the items alone.
+/// Whether the store checks after the write that GET shows the items to the caller.
 pub fn has_read_check(context: &StoreContext, write: &WritePlan) -> bool {
     let Collection { resource, scope, .. } = &write.collection;
     let is_removal = matches!(write.action, WriteAction::Remove { .. });
-    !is_removal && scope.get_depends_on_related(&context.model, *resource)
+    !is_removal && scope.needs_read_check(&context.model, *resource)
 }
 
 /// Whether GET shows the items to the caller, in the state that the write leaves: the items that decide it may lead back

@@ -71,6 +71,19 @@ impl ExprNode {
         self.any(&|node| matches!(node, Self::Related(_) | Self::Exists(_)))
     }
 
+    /// Whether its value depends on items of a resource, other than its own row: on a path, or by `exists`.
+    pub fn reads_items_of(&self, resource: ResourceIndex) -> bool {
+        self.any(&|node| match node {
+            Self::Related(to) => to.steps.iter().any(|step| step.to == resource),
+            Self::Exists(test) => {
+                test.resource == resource
+                    || test.condition.reads_items_of(resource)
+                    || test.this.iter().any(|value| value.reads_items_of(resource))
+            }
+            _ => false,
+        })
+    }
+
     /// The tests of all its `exists`.
     pub fn member_tests(&self) -> Vec<&MemberTest> {
         let mut tests = Vec::new();

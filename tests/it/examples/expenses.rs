@@ -11,6 +11,7 @@ on_every_backend! {
             ("ann", &["employee"][..], "sales"),
             ("mia", &["employee", "manager"], "sales"),
             ("tom", &["employee", "manager"], "repair"),
+            ("zoe", &["employee", "manager", "accounting"], "sales"),
         ] {
             let path = office.server.add_user(&person(name), roles);
             let fields = json!({"user": {"department": department}});
@@ -54,7 +55,14 @@ on_every_backend! {
         assert_eq!(office.get("ann", &path)["report"]["updated_by"], "accounting");
         assert_eq!(office.status("ann", &format!("POST {path}/receipts"), &receipt), 403, "a paid report stays as it is");
 
-        // A manager's own report is for another manager.
+        // A manager's own report is for another manager, also if accounting is one of the roles.
+        let (of_zoe, _) = office.create("zoe", "/reports", &report("zoe's"));
+        for (status, expected) in [("submitted", 200), ("approved", 403)] {
+            let headers = [("Content-Type", "application/merge-patch+json"), ("If-Match", "*")];
+            let status = json!({"report": {"status": status}});
+            let answer = office.send("zoe", &format!("PATCH {of_zoe}"), &headers, &status);
+            assert_eq!(answer.status, expected, "{status}: {answer:?}");
+        }
         let (own, _) = office.create("mia", "/reports", &report("own"));
         let headers = [("Content-Type", "application/merge-patch+json"), ("If-Match", "*")];
         let set = |status: &str| office.send("mia", &format!("PATCH {own}"), &headers, &json!({"report": {"status": status}})).status;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Person, Setup};
+use crate::harness::{Answer, Backend, Person, Server, Setup};
 
 const MODEL: &str = r#"
 title = "Reports"
@@ -44,39 +44,133 @@ paper = { verbs = ["post", "patch"], where = "exists(grade where teacher = $user
 grade = [{ verbs = ["get"] }, { verbs = ["patch"], where = "report.team = $user.team", readonly = ["text"] }]
 "#;
 
+/// Roles for the rows of a workflow, and one for all rows.
+const WORKFLOW: &str = r#"
+title = "Posts"
+
+[users.fields]
+team = { type = "text" }
+
+[resources.post.fields]
+owner  = { type = "text" }
+status = { type = "text" }
+text   = { type = "text" }
+label  = { type = "text" }
+
+[roles.author]
+post = [{ verbs = ["get"] }, { verbs = ["put", "patch"], where = "owner = $user and status = 'draft'", readonly = ["label"] }]
+
+[roles.press]
+post = [{ verbs = ["get"] }, { verbs = ["put", "patch"], where = "status = 'public'" }]
+
+[roles.reviewer]
+post = { verbs = ["get", "put", "patch"], readonly = ["owner", "status", "text"] }
+"#;
+
+/// GET hides a field that can be changed in some items only.
+const BLIND: &str = r#"
+title = "Cases"
+
+[users.fields]
+team = { type = "text" }
+
+[resources.case.fields]
+owner = { type = "text" }
+team  = { type = "text" }
+title = { type = "text" }
+note  = { type = "text" }
+
+[roles.clerk]
+case = [{ verbs = ["get"], hide = ["note"] }, { verbs = ["put", "patch"], where = "owner = $user" }]
+
+[roles.chief]
+case = [
+  { verbs = ["get"], hide = ["note"] },
+  { verbs = ["put", "patch"], where = "team = $user.team", readonly = ["note"] },
+]
+"#;
+
+/// A server with the user lea of the team red, who has several roles.
+struct Office {
+    server: Server,
+    admin: String,
+    lea: String,
+}
+
+impl Office {
+    fn start(backend: Backend, model: &str, roles: &[&str]) -> Self {
+        let server = Setup::new(backend).model(model).with_authentication().start();
+        let lea = Person::new("lea", "a word for each");
+        let path = server.add_user(&lea, roles);
+        let office = Self { admin: server.admin().basic(), lea: lea.basic(), server };
+        let team = json!({"user": {"team": "red"}});
+        assert_eq!(office.send_as(&office.admin, &format!("PATCH {path}"), &team).status, 200);
+        office
+    }
+
+    fn send_as(&self, login: &str, line: &str, body: &Value) -> Answer {
+        self.server.request(line, &[("Authorization", login)], body.to_string())
+    }
+
+    fn send(&self, line: &str, body: &Value) -> Answer {
+        self.send_as(&self.lea, line, body)
+    }
+
+    /// Creates an item as admin; returns its path.
+    fn create(&self, path: &str, body: &Value) -> String {
+        let made = self.send_as(&self.admin, &format!("POST {path}"), body);
+        assert_eq!(made.status, 201, "{made:?}");
+        made.header("Location").unwrap().to_owned()
+    }
+
+    /// A field of the item at a path, as the admin reads it.
+    fn stored(&self, path: &str, field: &str) -> Value {
+        let answer = self.send_as(&self.admin, &format!("GET {path}"), &Value::Null);
+        let item = answer.json();
+        let (_, fields) = item.as_object().unwrap().iter().next().unwrap();
+        fields[field].clone()
+    }
+
+    /// The status of a request of lea, and the fields that its errors point to.
+    fn result(&self, line: &str, body: &Value) -> (u16, Vec<String>) {
+        pointers(&self.send(line, body))
+    }
+
+    fn patch(&self, path: &str, body: &Value) -> (u16, Vec<String>) {
+        self.result(&format!("PATCH {path}"), body)
+    }
+
+    fn json_patch(&self, path: &str, operations: &Value) -> (u16, Vec<String>) {
+        let headers =
+            [("Authorization", &*self.lea), ("Content-Type", "application/json-patch+json")];
+        let line = format!("PATCH {path}");
+        pointers(&self.server.request(&line, &headers, operations.to_string()))
+    }
+}
+
+fn pointers(answer: &Answer) -> (u16, Vec<String>) {
+    let errors = match answer.text() {
+        "" => Vec::new(),
+        _ => answer.json()["errors"].as_array().cloned().unwrap_or_default(),
+    };
+    let pointer = |error: &Value| error["pointer"].as_str().unwrap_or("").to_owned();
+    (answer.status, errors.iter().map(pointer).collect())
+}
+
+fn refused(pointers: &[&str]) -> (u16, Vec<String>) {
+    (403, pointers.iter().map(|one| (*one).to_owned()).collect())
+}
+
 on_every_backend! {
     fn field_is_changed_where_one_of_several_roles_allows_it(backend: Backend) {
-        let server = Setup::new(backend).model(MODEL).with_authentication().start();
-        let lea = Person::new("lea", "a word for each");
-        let path = server.add_user(&lea, &["author", "lead"]);
-        let admin = server.admin().basic();
-        let send = |login: &str, line: &str, body: &Value| {
-            server.request(line, &[("Authorization", login)], body.to_string())
-        };
-        let team = json!({"user": {"team": "red"}});
-        assert_eq!(send(&admin, &format!("PATCH {path}"), &team).status, 200);
-        let create = |path: &str, body: Value| {
-            let made = send(&admin, &format!("POST {path}"), &body);
-            assert_eq!(made.status, 201, "{made:?}");
-            made.header("Location").unwrap().to_owned()
-        };
+        let office = Office::start(backend, MODEL, &["author", "lead"]);
+        let (create, patch) = (|path: &str, body| office.create(path, &body), |path: &str, body| office.patch(path, &body));
         let report = |owner: &str, team: &str| {
             json!({"report": {"owner": owner, "team": team, "status": "draft", "note": "old"}})
         };
-        let lea = lea.basic();
         let [own, of_team, both] = [("lea", "blue"), ("ann", "red"), ("lea", "red")]
             .map(|(owner, team)| create("/reports", report(owner, team)));
-        let pointers = |answer: &Answer| {
-            let errors = answer.json()["errors"].as_array().cloned().unwrap_or_default();
-            let pointer = |error: &Value| error["pointer"].as_str().unwrap_or("").to_owned();
-            errors.iter().map(pointer).collect::<Vec<_>>()
-        };
-        let patch = |path: &str, fields: Value| {
-            let answer = send(&lea, &format!("PATCH {path}"), &fields);
-            (answer.status, pointers(&answer))
-        };
         let done = (200, Vec::new());
-        let refused = |pointers: &[&str]| (403, pointers.iter().map(|one| (*one).to_owned()).collect());
         let note = |note: Value| json!({"report": {"note": note}});
         assert_eq!(patch(&own, note(json!("new"))), done);
         assert_eq!(patch(&own, note(Value::Null)), done, "it can be removed as well");
@@ -90,21 +184,18 @@ on_every_backend! {
         assert_eq!(patch(&both, both_fields), refused(&["/report/note"]));
         assert_eq!(patch(&both, json!({"report": {"status": "sent"}})), done);
 
-        let given = send(&lea, &format!("PATCH {own}"), &json!({"report": {"owner": "bob"}}));
+        let given = office.send(&format!("PATCH {own}"), &json!({"report": {"owner": "bob"}}));
         assert_eq!((given.status, given.problem().as_str()), (403, "outside-grant"), "{given:?}");
-        let post = |fields: Value| {
-            let answer = send(&lea, "POST /reports", &json!({"report": fields}));
-            (answer.status, pointers(&answer))
-        };
+        let post = |fields: Value| office.result("POST /reports", &json!({"report": fields}));
         let new = json!({"owner": "lea", "status": "draft", "note": "new"});
         assert_eq!(post(new), (201, Vec::new()));
         let with_team = json!({"team": "red", "status": "draft", "note": "new"});
         assert_eq!(post(with_team), refused(&["/report/team", "/report/note"]));
 
         // A field that is left out of a PUT keeps its value, as it may be read-only.
-        let put = send(&lea, &format!("PUT {of_team}"), &json!({"report": {"status": "done"}}));
+        let put = office.send(&format!("PUT {of_team}"), &json!({"report": {"status": "done"}}));
         assert_eq!((put.status, &put.json()["report"]["note"]), (200, &json!("old")), "{put:?}");
-        let put = send(&lea, &format!("PUT {own}"), &report("lea", "blue"));
+        let put = office.send(&format!("PUT {own}"), &report("lea", "blue"));
         assert_eq!((put.status, &put.json()["report"]["note"]), (200, &json!("old")), "{put:?}");
 
         // The item above decides.
@@ -122,13 +213,107 @@ on_every_backend! {
         let teacher = json!({"grade": {"teacher": "lea", "text": "poem"}});
         create(&format!("{own}/grades"), teacher);
         for (title, expected) in [("poem", (201, vec![])), ("novel", refused(&["/paper/mark"]))] {
-            let answer = send(&lea, "POST /papers", &json!({"paper": {"title": title, "mark": 1}}));
-            assert_eq!((answer.status, pointers(&answer)), expected, "{title}: {answer:?}");
+            let paper = json!({"paper": {"title": title, "mark": 1}});
+            assert_eq!(office.result("POST /papers", &paper), expected, "{title}");
         }
         let [poem, novel] = ["poem", "novel"].map(|title| create("/papers", json!({"paper": {"title": title}})));
         let mark = json!({"paper": {"mark": 2}});
         assert_eq!(patch(&poem, mark.clone()), done);
         assert_eq!(patch(&novel, mark), refused(&["/paper/mark"]));
         assert_eq!(patch(&novel, json!({"paper": {"title": "poem"}})), done);
+    }
+
+    /// A patch keeps a value that is absent, also where the field has got a default since.
+    fn patch_leaves_a_limited_field_that_it_does_not_name(backend: Backend) {
+        let mut office = Office::start(backend, MODEL, &["author", "lead"]);
+        let report = |owner: &str| json!({"report": {"owner": owner, "team": "red", "status": "draft"}});
+        let [of_team, both] = ["ann", "lea"].map(|owner| office.create("/reports", &report(owner)));
+        let later = MODEL.replace("note   = { type = \"text\" }", "note   = { type = \"text\", default = \"-\" }");
+        office.server =
+            Setup::new(backend).model(&later).with_authentication().start_in(office.server.stop());
+        let status = |status: &str| json!({"report": {"status": status}});
+        assert_eq!(office.patch(&of_team, &status("read")), (200, Vec::new()));
+        let replaced = json!([{"op": "replace", "path": "/report/status", "value": "done"}]);
+        assert_eq!(office.json_patch(&of_team, &replaced), (200, Vec::new()));
+        // The note can be changed before it, and not after it.
+        assert_eq!(office.patch(&both, &status("sent")), (200, Vec::new()));
+        for path in [&of_team, &both] {
+            assert_eq!(office.stored(path, "note"), Value::Null);
+        }
+    }
+
+    fn limited_field_needs_one_role_for_the_item_before_and_after(backend: Backend) {
+        let post = |status: &str| json!({"post": {"owner": "lea", "status": status, "text": "old"}});
+        let (publish, done) = (json!({"post": {"status": "public"}}), (200, Vec::new()));
+        let office = Office::start(backend, WORKFLOW, &["author", "press"]);
+        let draft = office.create("/posts", &post("draft"));
+        // The press labels what is public, and lets nobody label what becomes it.
+        let labelled = json!({"post": {"status": "public", "label": "new"}});
+        assert_eq!(office.patch(&draft, &labelled), refused(&["/post/label"]));
+        // Both let the status be changed, and the row filters judge before and after apart.
+        assert_eq!(office.patch(&draft, &publish), done);
+        assert_eq!(office.patch(&draft, &labelled), done);
+
+        let office = Office::start(backend, WORKFLOW, &["author", "press", "reviewer"]);
+        let [draft, public] = ["draft", "public"].map(|status| office.create("/posts", &post(status)));
+        for (path, text) in [(&draft, "new"), (&public, "new")] {
+            assert_eq!(office.patch(path, &json!({"post": {"text": text}})), done);
+        }
+        assert_eq!(office.patch(&draft, &publish), refused(&["/post/status"]));
+        let put = json!({"post": {"owner": "lea", "status": "public", "text": "new"}});
+        assert_eq!(office.result(&format!("PUT {draft}"), &put), refused(&["/post/status"]));
+        assert_eq!(office.patch(&public, &json!({"post": {"status": "draft"}})), refused(&["/post/status"]));
+    }
+
+    fn limited_field_in_json_patch_and_bulk_create(backend: Backend) {
+        let office = Office::start(backend, MODEL, &["author", "lead"]);
+        let report = |owner: &str, note: &str| json!({"owner": owner, "team": "red", "status": "draft", "note": note});
+        let [own, of_team] = ["lea", "ann"].map(|owner| office.create("/reports", &json!({"report": report(owner, "old")})));
+        let done = (200, Vec::new());
+        let replace = |value: &str| json!([{"op": "replace", "path": "/report/note", "value": value}]);
+        let remove = json!([{"op": "remove", "path": "/report/note"}]);
+        assert_eq!(office.json_patch(&own, &replace("new")), done);
+        assert_eq!(office.json_patch(&own, &remove), done);
+        assert_eq!(office.json_patch(&of_team, &replace("new")), refused(&["/report/note"]));
+        assert_eq!(office.json_patch(&of_team, &replace("old")), done);
+        assert_eq!(office.json_patch(&of_team, &remove), refused(&["/report/note"]));
+        assert_eq!((office.stored(&own, "note"), office.stored(&of_team, "note")), (Value::Null, json!("old")));
+
+        let told = office.send(&format!("PATCH {of_team}"), &json!({"report": {"note": "new"}}));
+        assert!(told.text().contains("in this item"), "{told:?}");
+        let told = office.send(&format!("PATCH {of_team}"), &json!({"report": {"team": "new"}}));
+        assert!(!told.text().contains("in this item\""), "{told:?}");
+
+        let without_team = |owner: &str, note: Value| json!({"owner": owner, "status": "draft", "note": note});
+        let all = |items: &[Value]| office.result("POST /reports", &json!({"reports": items}));
+        let own = without_team("lea", json!("mine"));
+        assert_eq!(all(&[own.clone(), own.clone()]), (201, Vec::new()));
+        let mut of_team = without_team("ann", json!("theirs"));
+        of_team["team"] = json!("red");
+        // A new item of the team has neither owner nor team nor note of the caller's.
+        let expected = refused(&["/reports/1/owner", "/reports/1/team", "/reports/1/note"]);
+        assert_eq!(all(&[own, of_team]), expected);
+    }
+
+    fn limited_field_that_get_hides_reveals_nothing(backend: Backend) {
+        let office = Office::start(backend, BLIND, &["clerk", "chief"]);
+        let case = |owner: &str| json!({"case": {"owner": owner, "team": "red", "title": "a", "note": "old"}});
+        let [own, of_team] = ["lea", "ann"].map(|owner| office.create("/cases", &case(owner)));
+        let note = |note: Value| json!({"case": {"note": note}});
+        let (done, taken) = ((200, Vec::new()), refused(&["/case/note"]));
+        for value in ["old", "new"] {
+            assert_eq!(office.patch(&of_team, &note(json!(value))), taken, "{value}");
+            assert_eq!(office.patch(&own, &note(json!(value))), done, "{value}");
+        }
+        assert_eq!(office.patch(&of_team, &note(Value::Null)), taken);
+        for path in [&own, &of_team] {
+            assert_eq!(office.patch(path, &json!({"case": {"title": "b"}})), done);
+            let owner = office.stored(path, "owner");
+            let put = json!({"case": {"owner": owner, "team": "red", "title": "c"}});
+            assert_eq!(office.result(&format!("PUT {path}"), &put), done);
+        }
+        assert_eq!([office.stored(&own, "note"), office.stored(&of_team, "note")], ["new", "old"]);
+        assert_eq!(office.patch(&own, &note(Value::Null)), done);
+        assert_eq!(office.stored(&own, "note"), Value::Null);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{RowRules, id, reference};
-use crate::harness::Backend;
+use crate::harness::{Answer, Backend};
 
 const MODEL: &str = r#"
 title = "Teams"
@@ -69,12 +69,23 @@ parent = "project"
 assignee = { type = "text", filter = true }
 
 [roles.owner]
-project = { verbs = ["get", "patch"], where = "exists(member where project = this.id and project.owner = $user)" }
+project = { verbs = ["get", "put", "patch"], where = "exists(member where project = this.id and project.owner = $user)" }
 
 [roles.assignee]
 project = { verbs = ["get"], where = "exists(ticket where project = this.id and assignee = $user)" }
 ticket  = "*"
+
+[roles.quiet]
+project = { verbs = ["get"], where = "not exists(ticket where project = this.id and assignee = 'eve')" }
+ticket  = "*"
 "#;
+
+fn assert_without_item(answer: &Answer, status: u16) {
+    assert_eq!((answer.status, answer.text()), (status, ""), "{answer:?}");
+    for name in ["ETag", "Last-Modified", "Content-Type"] {
+        assert_eq!(answer.header(name), None, "{answer:?}");
+    }
+}
 
 on_every_backend! {
     /// 204 in place of the item, as GET would answer 404 after the write.
@@ -94,6 +105,63 @@ on_every_backend! {
         assert_eq!(rules.status("bob", &format!("PATCH {ticket}"), &given), 204);
         assert_eq!(rules.status("bob", &format!("GET {ticket}"), &Value::Null), 404);
         assert_eq!(rules.status("admin", &format!("GET {ticket}"), &Value::Null), 200);
+    }
+
+    fn row_rule_that_a_write_breaks_is_answered_without_the_item(backend: Backend) {
+        let users = [("ann", "owner"), ("tim", "quiet")];
+        let mut rules = RowRules::start(backend, CIRCLES, &users);
+        let body = |owner: &str| json!({"project": {"owner": owner}});
+        let project = rules.create("/projects", &body("ann"));
+        rules.create("/members", &json!({"member": {"project": reference(&project)}}));
+        let put = format!("PUT {project}");
+        for _ in 0..2 {
+            let unchanged = rules.request("ann", &put, &body("ann"));
+            assert_eq!(unchanged.status, 200, "{unchanged:?}");
+            assert_eq!(unchanged.json()["project"]["version"], 1, "{unchanged:?}");
+        }
+        assert_without_item(&rules.request("ann", &put, &body("eve")), 204);
+        assert_eq!(rules.status("ann", &put, &body("ann")), 404);
+
+        let ticket = |assignee: &str| json!({"assignee": assignee});
+        let [first, second, third] =
+            [1, 2, 3].map(|_| format!("{}/tickets", rules.create("/projects", &body("ann"))));
+        let one = |assignee: &str| json!({"ticket": ticket(assignee)});
+        let many = json!({"tickets": [ticket("tim"), ticket("eve")]});
+        let shown = rules.request("tim", &format!("POST {first}"), &one("tim"));
+        assert_eq!((shown.status, shown.header("ETag").is_some()), (201, true), "{shown:?}");
+        let hidden = rules.request("tim", &format!("POST {first}"), &one("eve"));
+        assert_without_item(&hidden, 201);
+        assert!(hidden.header("Location").unwrap().starts_with(&first), "{hidden:?}");
+        let hidden = rules.request("tim", &format!("POST {second}"), &many);
+        assert_without_item(&hidden, 201);
+        assert_eq!(rules.status("tim", &format!("GET {second}"), &Value::Null), 404);
+
+        let shown = rules.request("tim", &format!("POST {third}"), &one("tim"));
+        let path = shown.header("Location").unwrap().to_owned();
+        let login = rules.login("tim");
+        let headers = [("Authorization", &*login), ("Idempotency-Key", "\"taken\"")];
+        for is_replay in [false, true] {
+            let patch = rules.client.request(&format!("PATCH {path}"), &headers, one("eve").to_string());
+            assert_without_item(&patch, 204);
+            assert_eq!(patch.header("Idempotent-Replayed").is_some(), is_replay, "{patch:?}");
+        }
+    }
+
+    /// The document names the response without the item where a write can have it.
+    fn row_rule_above_an_item_is_in_the_responses_of_openapi(backend: Backend) {
+        for (model, role, is_expected) in
+            [(CIRCLES, "assignee", true), (CIRCLES, "quiet", true), (MODEL, "member", false)]
+        {
+            let mut rules = RowRules::start(backend, model, &[("ann", role)]);
+            let answer = rules.request("ann", "GET /-/openapi.json", &Value::Null);
+            let paths = &answer.json()["paths"];
+            let ticket = &paths["/projects/{project_id}/tickets/{ticket_id}"];
+            for verb in ["put", "patch"] {
+                let responses = &ticket[verb]["responses"];
+                assert!(responses["200"].is_object(), "{role} {verb}: {responses}");
+                assert_eq!(responses["204"].is_object(), is_expected, "{role} {verb}: {responses}");
+            }
+        }
     }
 
     fn row_rule_exists_decides_what_members_see(backend: Backend) {

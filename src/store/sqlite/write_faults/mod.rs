@@ -23,7 +23,7 @@ use crate::intent::{self, RequestVerb, ResourcePath, Route, RouteTarget};
 use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::{self, Model};
-use crate::permit::Caller;
+use crate::permit::{Caller, Rights};
 use crate::plan::{
     self, ChangeAuthor, IdempotentRequest, Outcome, Plan, RequestRefusal, WritePlan,
 };
@@ -64,6 +64,11 @@ on_delete = "cascade"
 title = { type = "text", required = true }
 owner = { type = "ref", to = "person", on_delete = "cascade" }
 stage = { type = "state", initial = "open", next = { open = ["done"], done = [] } }
+
+[roles.lead]
+person = ["get"]
+team   = { verbs = ["get"], where = "exists(task where team = this.id and title = 'x')" }
+task   = ["get", "post", "put"]
 "#;
 
 /// One for all tests: its thread never ends.
@@ -222,10 +227,19 @@ impl WriterHarness {
         assert_eq!(told, versions(there));
     }
 
-    /// `POST /teams/team/tasks`: a name instead of an id stands for the first item of its kind.
+    /// `POST /teams/team/tasks`: a name instead of an id stands for the first item of its kind. `KEYED` sends an
+    /// idempotency key, and `LEAD` sends the request as a user with that role.
     fn write(&mut self, (line, body): &(&str, &str)) -> Box<WritePlan> {
         let keyed = line.strip_prefix("KEYED ");
-        let (method, path) = keyed.unwrap_or(line).split_once(' ').unwrap();
+        let lead = line.strip_prefix("LEAD ");
+        let caller = match lead {
+            None => Caller::open(&self.model),
+            Some(_) => {
+                let rights = Rights::of_roles(&self.model, ["lead"].into_iter());
+                Caller::user("lea".into(), Arc::new(rights))
+            }
+        };
+        let (method, path) = keyed.or(lead).unwrap_or(line).split_once(' ').unwrap();
         let mut segments = path.trim_start_matches('/').split('/').peekable();
         let (mut ids, mut resource) = (intent::PathIds::default(), None);
         while let Some(plural) = segments.next() {
@@ -254,7 +268,7 @@ impl WriterHarness {
         let intent =
             intent::read(&self.model, route, (None, &intent::AllReadable), body.as_bytes())
                 .unwrap();
-        match plan::make(&self.model, intent, &Caller::open(&self.model), || {
+        match plan::make(&self.model, intent, &caller, || {
             ChangeAuthor::without_user("-", &request_id)
         })
         .unwrap()

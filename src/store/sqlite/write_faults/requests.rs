@@ -71,6 +71,39 @@ fn fault_outcomes_of_create_with_parent_and_reference() {
     );
 }
 
+/// What is written is rolled back with the check that follows it.
+#[test]
+fn fault_outcomes_of_create_with_read_check() {
+    check(
+        ("LEAD POST /teams/team/tasks", r#"{"task":{"title":"z"}}"#),
+        &expect![[r#"
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
+    );
+}
+
+#[test]
+fn fault_outcomes_of_replace_with_read_check() {
+    check(
+        ("LEAD PUT /teams/team/tasks/task", r#"{"task":{"title":"x","stage":"done"}}"#),
+        &expect![[r#"
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            UPDATE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
+    );
+}
+
 #[test]
 fn fault_outcomes_of_bulk_create() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve"}]}"#;
