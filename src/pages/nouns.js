@@ -716,6 +716,8 @@ for (const place of all('[data-live]')) {
   }
   const row = id => document.getElementById(`row-${id}`)
   function take(kind, event) {
+    // A change that was committed while the item was read may be in the page already.
+    if (event.data.after?.version <= place.dataset.version) return
     marker.classList.remove('beat')
     void marker.offsetWidth
     marker.classList.add('beat')
