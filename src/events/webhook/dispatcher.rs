@@ -41,8 +41,6 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// How long the fan-out to a webhook is left to another server that was faster.
 const LEAVE_FOR: Duration = Duration::from_millis(200);
-/// How long the fan-out to a webhook is left to a server that can read the model in force.
-const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
 /// The pause before the next claim, after one that has claimed all that could be claimed.
 const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 /// The line in the log when a step fails.
@@ -360,7 +358,8 @@ impl Dispatcher<'_> {
                 }
             }
             if done.is_left && are_all_stored {
-                self.leave_to_newer(at);
+                let Some(state) = self.webhooks.get_mut(at) else { break };
+                state.leave_to_newer(&self.engine.log);
             }
         }
         if has_changes && !has_more {
@@ -397,22 +396,6 @@ impl Dispatcher<'_> {
         self.log().event(Level::Info, message, &[]);
         (self.model, self.is_model_new) = (model, true);
         self.refresh().await
-    }
-
-    /// Leaves the fan-out to a server that can read the model in force; tries again, because none may be running.
-    fn leave_to_newer(&mut self, at: usize) {
-        let Some(state) = self.webhooks.get_mut(at) else { return };
-        let now = clock::now();
-        state.left_until.get_or_insert(now + LEAVE_TO_NEWER_FOR);
-        if state.left_since.is_none() {
-            state.left_since = Some(now);
-            let message = "a webhook waits for a server of a newer version: this one cannot read the model in force, \
-                           which may have resources or fields that the webhook's events are about";
-            let (id, position) = (state.definition.id.text(), state.evaluated.position);
-            let fields: &[(&str, &dyn std::fmt::Display)] =
-                &[("webhook", &id), ("position", &position)];
-            self.log().event(Level::Warning, message, fields);
-        }
     }
 
     /// Stores the deliveries of a part; a part without any is stored later. Returns whether to go on.

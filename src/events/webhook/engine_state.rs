@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::definition::WebhookDefinition;
 use crate::clock;
 use crate::events::evaluate::EventSource;
-use crate::log::Logger;
+use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
 use crate::model::Model;
 use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition, WebhookProgress, WebhookQueue};
@@ -23,6 +23,8 @@ const FAILING_WEBHOOK_IN_FLIGHT_MAX: usize = 1;
 const PENDING_MAX: usize = 10_000;
 const _: () = assert!(2 * PENDING_MAX as i64 <= PENDING_COUNTED_MAX);
 
+/// How long the fan-out to a webhook is left to a server that can read the model in force.
+const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
 /// How long a webhook waits for a server that can read the model in force. A server that runs stores the position of
 /// the webhook once a minute at least.
 const LEFT_MAX: Duration = Duration::from_secs(10 * 60);
@@ -118,6 +120,21 @@ impl WebhookState {
 
     pub fn wants_changes(&self) -> bool {
         !self.is_full() && self.left_until.is_none()
+    }
+
+    /// Leaves the fan-out to a server that can read the model in force; looks again, because none may be running.
+    pub fn leave_to_newer(&mut self, log: &Logger) {
+        let now = clock::now();
+        self.left_until.get_or_insert(now + LEAVE_TO_NEWER_FOR);
+        if self.left_since.is_none() {
+            self.left_since = Some(now);
+            let message = "a webhook waits for a server of a newer version: this one cannot read the model in force, \
+                           which may have resources or fields that the webhook's events are about";
+            let (id, position) = (self.definition.id.text(), self.evaluated.position);
+            let fields: &[(&str, &dyn std::fmt::Display)] =
+                &[("webhook", &id), ("position", &position)];
+            log.event(Level::Warning, message, fields);
+        }
     }
 
     /// Whether the server that it waits for seems to have stopped for good.
