@@ -110,6 +110,10 @@ async fn answer(
     let plan = parse_and_plan::plan(request, route, body, caller).await?;
     let planned = PlannedRequest::new(request, plan, choice)?;
     stages.mark("plan");
+    let page = match page {
+        Some(target) => Some(Box::pin(page::begin(request, target)).await),
+        None => None,
+    };
 
     //    is it a retry (Idempotency-Key)?                 409 422
     // 10 do the item and its parents exist?               404
@@ -120,9 +124,7 @@ async fn answer(
     match (page, &facts.canonical_path) {
         (None, _) => Ok(reply),
         (Some(_), Some(path)) => Ok(reply::redirect_to_canonical(path, parts.uri.query()).into()),
-        (Some(target), None) => {
-            Box::pin(page::render(request, &target, reply, facts, stages)).await
-        }
+        (Some(page), None) => Box::pin(page::render(request, page, reply, facts, stages)).await,
     }
 }
 

@@ -58,7 +58,7 @@ impl Subscription {
     /// The labels of the resources whose changes it has to see; `None`: all.
     pub fn labels<'m>(&self, model: &'m Model) -> Option<Vec<&'m str>> {
         let resource = self.scope.target.resource()?;
-        // The deletion of an ancestor ends the stream.
+        // The change of an ancestor may end the stream, or take items from it.
         let label = |resource: &'m Resource| &*resource.label;
         Some(model.lineage(resource).into_iter().map(label).collect())
     }
@@ -134,12 +134,20 @@ pub fn evaluate(
             return Evaluation::NeedsFacts(facts.into_needed());
         }
         if is_gone {
-            let (kind, author) = (EventKind::Left, subscription.shows_author);
-            let event = encode_data(source, author, logged, (kind, EventData::Id));
-            event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
+            write_left(out, source, subscription, logged);
             return Evaluation::LastEvent;
         }
         return Evaluation::Nothing;
+    }
+    if let Some(above) = scope_above(model, scope, logged) {
+        return match judge(model, &above, logged, known) {
+            Visibility::NeedsFacts(needed) => Evaluation::NeedsFacts(needed),
+            Visibility::Visible { kind: EventKind::Left, .. } => {
+                write_left(out, source, subscription, logged);
+                Evaluation::Event
+            }
+            Visibility::Visible { .. } | Visibility::Hidden => Evaluation::Nothing,
+        };
     }
     match judge(model, scope, logged, known) {
         Visibility::Hidden => Evaluation::Nothing,
@@ -183,6 +191,31 @@ fn ancestor_change(
     let has_row_filter = !subscription.scope.access.read_access(*resource).row_filters.is_empty();
     let is_deleted = logged.kind == Some(crate::value::ChangeKind::Deleted);
     Some(is_deleted || (has_row_filter && !is_visible))
+}
+
+/// For the items of all parents, and a change of an item above some of them: the scope by which the reader sees that
+/// item. `None` for other changes, and where all items above are visible.
+fn scope_above(model: &Model, scope: &ChangeScope, logged: &LoggedChange) -> Option<ChangeScope> {
+    let ChangeTarget::Resource(resource, _) = scope.target else { return None };
+    let path = logged.path.as_ref().filter(|path| path.resource != resource)?;
+    let is_above = model.lineage(resource).iter().any(|level| level.index == path.resource);
+    let is_limited = !scope.access.read_access(path.resource).row_filters.is_empty();
+    (is_above && is_limited).then(|| {
+        let target = ChangeTarget::Item(path.clone(), None);
+        ChangeScope { access: scope.access.clone(), target }
+    })
+}
+
+/// Writes the event of an item that the readers no longer see, and nothing below it.
+fn write_left(
+    out: &mut Vec<u8>,
+    source: &EventSource,
+    subscription: &Subscription,
+    logged: &LoggedChange,
+) {
+    let (kind, author) = (EventKind::Left, subscription.shows_author);
+    let event = encode_data(source, author, logged, (kind, EventData::Id));
+    event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
 }
 
 /// The event of a change, as `judge` says that a reader sees it.

@@ -193,12 +193,17 @@ pub struct ProblemContext<'a> {
     pub request_id: &'a str,
 }
 
+/// The path of the explanation of a problem, which names its type.
+pub fn problem_type(kind: &ProblemKind, base_path: &str) -> String {
+    format!("{base_path}/-/problems/{}", kind.slug)
+}
+
 /// RFC 9457. A 500 tells the client nothing specific except the request id.
 pub fn problem(parts: &ProblemParts, occasion: ProblemContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let kind = parts.kind;
     let mut object = ObjectWriter::open(&mut out);
-    object.text("type", &format!("{}/-/problems/{}", occasion.base_path, kind.slug));
+    object.text("type", &problem_type(kind, occasion.base_path));
     object.text("title", kind.title);
     object.number("status", kind.status.as_u16());
     if let Some(detail) = &parts.detail {

@@ -150,13 +150,9 @@ fn live_list(
     let link = |without: &[&str]| {
         without.iter().fold(QueryLink::new(path, parameters), |link, name| link.without(name))
     };
-    let mut stream = link(&CONTROL_PARAMETERS);
-    if let Some(position) = page.data.position {
-        stream = stream.with("since", &position.to_string());
-    }
     let limits = &page.context.model.server.limits;
     Some(LiveList {
-        stream: stream.address(),
+        stream: page.stream_address(link(&CONTROL_PARAMETERS)),
         rows: link(&["limit", "cursor", "sort", "count"]).address(),
         batch: LIVE_ROWS_MAX.min(limits.filter_values_max).min(limits.page_items_max),
         first: link(&["cursor"]).address(),

@@ -31,7 +31,8 @@ struct ItemPage<'a> {
     label: String,
     version: &'a str,
     is_past: bool,
-    is_live: bool,
+    /// The address of the event stream, unless the item is not followed.
+    live: Option<String>,
     form: Option<Form<'a>>,
     removal: Option<Removal>,
     fields: Vec<ItemField<'a>>,
@@ -117,7 +118,8 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
         id_end: columns::short_id(id_of(item)).trim_start_matches('…').to_owned(),
         version,
         is_past,
-        is_live: !is_past && !resource.is_server_made,
+        live: (!is_past && !resource.is_server_made)
+            .then(|| page.stream_address(QueryLink::new(context.path, &[]))),
         fields: fields(page, &source, form.is_some()),
         form,
         removal: if is_current { Removal::new(page, path) } else { None },

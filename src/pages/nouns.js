@@ -716,11 +716,16 @@ for (const place of all('[data-live]')) {
   }
   const row = id => document.getElementById(`row-${id}`)
   function take(kind, event) {
+    // A change that was committed while the item was read may be in the page already.
+    if (event.data.after?.version <= place.dataset.version) return
     marker.classList.remove('beat')
     void marker.offsetWidth
     marker.classList.add('beat')
     const id = event.subject.split('/').at(-1)
-    if (kind === 'created' || !place.dataset.rows) unseen.add(place.dataset.rows ? id : last)
+    if (place.dataset.rows && event.type !== `nouns.${place.dataset.name}.${kind}`)
+      // An item above has left, maybe with some of the rows.
+      all('tr[id^="row-"]', place).forEach(row => late.add(row.id.slice('row-'.length)))
+    else if (kind === 'created' || !place.dataset.rows) unseen.add(place.dataset.rows ? id : last)
     else if (row(id)) {
       kind === 'updated' ? late.add(id) : (row(id).dataset.mark = kind)
       unseen.delete(id)

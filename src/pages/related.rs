@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::columns::{self, Column, item_label, label_field, short_id};
+use super::query_link::QueryLink;
 use super::source::{PageContext, PageData, elements, id_of, member, parse, text_of};
 use crate::intent::{
     PathForm, ResourcePath, RouteTarget, format_flat_path, format_path, split_parameters,
@@ -26,6 +27,20 @@ const LABELS_MAX: usize = 50;
 /// Whether a query asks for a past version of an item.
 pub fn is_of_the_past<N: AsRef<str>, V>(parameters: &[(N, V)]) -> bool {
     parameters.iter().any(|(name, _)| matches!(name.as_ref(), "version" | "as_of"))
+}
+
+/// Whether the page of a target may follow changes of what it shows.
+pub fn follows_changes(model: &Model, (target, query): (&RouteTarget, Option<&str>)) -> bool {
+    let is_logged = |path: &ResourcePath| !model.resource(path.resource).is_server_made;
+    match target {
+        RouteTarget::Collection(path) => is_logged(path),
+        RouteTarget::Item(path) => is_logged(path) && !is_past_query(query),
+        _ => false,
+    }
+}
+
+fn is_past_query(query: Option<&str>) -> bool {
+    is_of_the_past(&split_parameters(query.unwrap_or("")).unwrap_or_default())
 }
 
 /// The addresses that a page of the target reads beside its own, in the same order each time.
@@ -56,7 +71,7 @@ pub fn related_addresses(
             if let Some(item) = member(&json, &resource.name) {
                 all.extend(reference_addresses(&viewer, resource, std::slice::from_ref(item)));
             }
-            if !is_of_the_past(&split_parameters(query.unwrap_or("")).unwrap_or_default()) {
+            if !is_past_query(query) {
                 let children = child_collections(&viewer, path);
                 let lists = children.iter();
                 all.extend(lists.map(|(child, path)| child_list_address(&viewer, child, path)));
@@ -209,6 +224,17 @@ pub struct PageSource<'a> {
     pub json: &'a Json<'a>,
     pub data: &'a PageData,
     pub related: &'a Related<'a>,
+}
+
+impl PageSource<'_> {
+    /// The address of the event stream that goes on where the page was read.
+    pub fn stream_address(&self, link: QueryLink<'_>) -> String {
+        match self.data.position {
+            Some(position) => link.with("since", &position.to_string()),
+            None => link,
+        }
+        .address()
+    }
 }
 
 /// The other replies, parsed.

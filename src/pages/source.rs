@@ -49,7 +49,7 @@ impl<'a> PageContext<'a> {
 pub struct PageData {
     /// The reply in JSON.
     pub json: Bytes,
-    /// The position in the change log that a list reflects, if it is known.
+    /// The position in the change log that the reply reflects, if it is known.
     pub position: Option<i64>,
     pub related: Vec<RelatedReply>,
 }

@@ -34,7 +34,31 @@ pub fn warnings(model: &Model) -> Vec<String> {
             found.push(format!("role `{role}` may {verbs} {what}: the answers have no body"));
         }
     }
+    found.extend(unreachable_grants(model));
     found.extend(unindexed_filters(model));
+    found
+}
+
+/// Warns of grants on resources below one that the role may not read: requests see nothing below it.
+fn unreachable_grants(model: &Model) -> Vec<String> {
+    let mut found = Vec::new();
+    for role in &model.roles {
+        let rights = Rights::of_roles(model, [&*role.name].into_iter());
+        for resource in model.declared() {
+            let is_granted = role.grants.iter().any(|grant| grant.resource == resource.index);
+            let lineage = model.lineage(resource.index);
+            let mut ancestors = lineage.iter().filter(|above| above.index != resource.index);
+            let unread =
+                ancestors.find(|above| rights.access(above.index, GrantVerb::Get).is_none());
+            if let Some(above) = unread.filter(|_| is_granted) {
+                let (role, name, above) = (&role.name, &resource.name, &above.name);
+                found.push(format!(
+                    "role `{role}` may use `{name}` but not get `{above}` above it: without another role, all requests \
+                     for `{name}` are answered with 404"
+                ));
+            }
+        }
+    }
     found
 }
 

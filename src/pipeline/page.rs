@@ -38,10 +38,31 @@ const PAGE_GROWTH_MAX: usize = 8;
 /// A larger reply is left out of the page that it is read for.
 const RELATED_BYTES_MAX: usize = 256 << 10;
 
-/// Renders the page of a target, from the JSON of its reply.
+/// A page whose reply is not read yet.
+pub(super) struct PageStart {
+    target: RouteTarget,
+    /// A position that the change log had before the reads of the page; `None` if the page follows no changes.
+    position: Option<i64>,
+}
+
+/// Begins the page of a target, before its reply is read.
+pub(super) async fn begin(request: &RequestContext<'_>, target: RouteTarget) -> PageStart {
+    let (model, parts) = (&request.app.shared.model, request.parts);
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    let mut position = None;
+    if is_read && pages::follows_changes(model, (&target, parts.uri.query())) {
+        // Without it the page would follow changes from the start of its stream.
+        if let Ok(Outcome::LogMarks(marks)) = write::fetch(request, ReadPlan::LogMarks).await {
+            position = Some(marks.settled);
+        }
+    }
+    PageStart { target, position }
+}
+
+/// Renders a page from the JSON of its reply.
 pub(super) async fn render(
     request: &RequestContext<'_>,
-    target: &RouteTarget,
+    PageStart { target, position }: PageStart,
     reply: Reply<ResponseBody>,
     facts: &mut RequestFacts,
     stages: &mut StageTimes,
@@ -50,14 +71,16 @@ pub(super) async fn render(
     let ResponseBody::Whole(json) = body else { bug("a reply in JSON is no stream") };
     let reply = Reply { status, headers, body: json.clone() };
     let caller = facts.identity().known.caller.clone();
-    let mut data = PageData { position: reply::list_position(&reply), json, related: Vec::new() };
+    // The position that the tag of a list names does not change with every write elsewhere.
+    let position = reply::list_position(&reply).or(position);
+    let mut data = PageData { position, json, related: Vec::new() };
     let model = &request.app.shared.model;
     let realm = match facts.resource {
         Some(resource) => model.resource(resource).realm,
         None => model.server_realm(),
     };
     let query = request.parts.uri.query();
-    for address in pages::related_addresses(model, &caller, (target, query), &data.json) {
+    for address in pages::related_addresses(model, &caller, (&target, query), &data.json) {
         match read_related(request, (&caller, realm), &address).await {
             Ok(Some(json)) if json.len() <= RELATED_BYTES_MAX => {
                 data.related.push(RelatedReply { address, json });
@@ -72,7 +95,7 @@ pub(super) async fn render(
         let changed = ChangedRights::Refuse;
         identity::confirm_rights(request, facts, clock::now(), changed).await?;
     }
-    let page = render_within_memory(request, target, caller, data).await?;
+    let page = render_within_memory(request, &target, caller, data).await?;
     let reply = reply::into_page(reply, page, &request.parts.headers)?;
     match request.app.shared.admission.has_memory_for(reply.body.len()) {
         true => Ok(reply.into()),

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use super::outcome::RequestRefusal;
 use crate::fault::OrBug as _;
 use crate::intent::{EventSelection, SelectionFault};
 use crate::model::builtin::{delivery, webhook};
@@ -46,7 +45,7 @@ pub(super) fn apply(
     resource: &Resource,
     write: BuiltinWrite<'_>,
     values: &mut [Value],
-) -> Result<(), RequestRefusal> {
+) -> Result<(), Vec<FieldFault>> {
     if resource.index == model.webhooks {
         apply_to_webhook(model, resource, write, values)
     } else {
@@ -62,7 +61,7 @@ fn apply_to_webhook(
     resource: &Resource,
     write: BuiltinWrite<'_>,
     values: &mut [Value],
-) -> Result<(), RequestRefusal> {
+) -> Result<(), Vec<FieldFault>> {
     let mut faults = Vec::new();
     if write.is_changed(values, webhook::URL) {
         let fault = find_target_fault(model, text(values, webhook::URL).or_bug(FIELDS));
@@ -72,7 +71,7 @@ fn apply_to_webhook(
         faults.extend(event_faults(model, resource, write, values));
     }
     if !faults.is_empty() {
-        return Err(RequestRefusal::Invalid(faults));
+        return Err(faults);
     }
     let Some(stored) = write.stored else { return Ok(()) };
     if write.is_changed(values, webhook::ENABLED)

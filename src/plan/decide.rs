@@ -176,7 +176,6 @@ struct NewItem<'a> {
     id: Id,
     created_at: Moment,
     values: Vec<Value>,
-    now: Moment,
 }
 
 fn create(
@@ -198,11 +197,14 @@ fn create(
         let inputs = DefaultInputs { now: created_at, user, uuids };
         let place = (&*draft.root, &*rights.access.hidden);
         match complete_new_values(resource, place, &draft.values, inputs) {
-            Ok(values) => {
+            Ok(mut values) => {
+                let write = BuiltinWrite { stored: None, root: &draft.root, now: found.now };
+                let applied = builtin_rules::apply(model, resource, write, &mut values);
+                faults.extend(applied.err().into_iter().flatten());
                 let parent = collection.ancestors.last().copied();
                 let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
                 faults.extend(reference_faults(resource, place, row, |_| true, facts));
-                completed.push(NewItem { draft, id, created_at, values, now: found.now });
+                completed.push(NewItem { draft, id, created_at, values });
             }
             Err(found) => faults.extend(found),
         }
@@ -228,12 +230,10 @@ fn insert(
     model: &Model,
     collection: &Collection,
     rights: ItemRights<'_>,
-    NewItem { draft, id, created_at, mut values, now }: NewItem<'_>,
+    NewItem { draft, id, created_at, values }: NewItem<'_>,
 ) -> Result<ScriptStep, RequestRefusal> {
     let resource = model.resource(collection.resource);
     let ItemDraft { root, values: draft_values, .. } = draft;
-    let write = BuiltinWrite { stored: None, root, now };
-    builtin_rules::apply(model, resource, write, &mut values)?;
     let is_changed = |at: usize, field: &Field| {
         let default = field.default.clone().map_or(Value::Null, types::canonicalize);
         draft_values.is_set(at) && values.get(at) != Some(&default)
@@ -294,7 +294,7 @@ fn replace(
     rights.check(resource, root, change, is_changed)?;
     check_transition(resource, rights, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
-    builtin_rules::apply(model, resource, write, &mut values)?;
+    builtin_rules::apply(model, resource, write, &mut values).map_err(RequestRefusal::Invalid)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
     let changed: Vec<usize> = pairs
         .filter(|(at, (old, new))| old != new || sent.contains(at))

@@ -100,7 +100,7 @@ impl Plan {
                 | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)
                 | ReadPlan::UsersStamp
-                | ReadPlan::IsModelInForce
+                | ReadPlan::ModelInForce
                 | ReadPlan::WebhookQueues
                 | ReadPlan::WebhookProgress(_)
                 | ReadPlan::WebhookStart(_),

@@ -21,7 +21,8 @@ pub enum Outcome {
     RelatedFacts(Vec<FactAnswer>),
     User(Option<Item>),
     Stamp(i64),
-    IsModelInForce(bool),
+    /// Its shape.
+    ModelInForce(Option<String>),
     WebhookQueues(Vec<WebhookQueue>),
     /// `None`: it has none.
     WebhookProgress(Option<WebhookProgress>),
@@ -193,7 +194,7 @@ impl Outcome {
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
             Self::Removed | Self::Unreadable(_) | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
-            Self::User(_) | Self::Stamp(_) | Self::IsModelInForce(_) => &[],
+            Self::User(_) | Self::Stamp(_) | Self::ModelInForce(_) => &[],
             Self::ChangeBatch(_) | Self::LogMarks(_) | Self::RelatedFacts(_) => &[],
             Self::WebhookQueues(_) | Self::WebhookProgress(_) | Self::WebhookStart(_) => &[],
             Self::Delivery(_) => &[],

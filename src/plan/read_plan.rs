@@ -39,8 +39,8 @@ pub enum ReadPlan {
     User(Box<str>),
     /// A number that changes with every change of the users.
     UsersStamp,
-    /// Whether the model of this server is the one that the database was last migrated to.
-    IsModelInForce,
+    /// The model that the database was last migrated to.
+    ModelInForce,
     /// The position and the queue of each webhook.
     WebhookQueues,
     /// How far one webhook is.
@@ -127,7 +127,7 @@ impl ReadPlan {
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::Expanded(_) => false,
             Self::ChangeBatch { .. } | Self::RelatedFacts { .. } | Self::WatchStart(..) => false,
-            Self::WebhookQueues | Self::WebhookStart(_) | Self::IsModelInForce => false,
+            Self::WebhookQueues | Self::WebhookStart(_) | Self::ModelInForce => false,
             Self::WebhookProgress(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }

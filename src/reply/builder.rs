@@ -289,7 +289,7 @@ impl ReplyBuilder {
             | Outcome::RelatedFacts(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
-            | Outcome::IsModelInForce(_)
+            | Outcome::ModelInForce(_)
             | Outcome::WebhookQueues(_)
             | Outcome::WebhookProgress(_)
             | Outcome::WebhookStart(_)

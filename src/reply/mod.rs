@@ -21,9 +21,10 @@ pub use failure::failure;
 pub use page::{into_page, list_position, problem_page};
 pub use parts::{Reply, event_stream};
 
-use http::header::{ALLOW, LOCATION, VARY, WWW_AUTHENTICATE};
+use http::header::{ALLOW, LINK, LOCATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::fault::OrBug as _;
 use crate::formats::accept::Accept;
 use crate::formats::{self, Format, json};
 use crate::intent::preconditions::Preconditions;
@@ -155,6 +156,10 @@ pub fn problem(
         None => {
             let mut reply = empty_reply(parts.kind.status);
             reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
+            // RFC 6903 §6: what the client would find in the member `type` of the body.
+            let kind = json::problem_type(parts.kind, occasion.base_path);
+            let link = HeaderValue::try_from(format!("<{kind}>; rel=\"type\""));
+            reply.headers.insert(LINK, link.or_bug("a path is valid in a header"));
             reply
         }
     };

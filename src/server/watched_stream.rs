@@ -46,7 +46,7 @@ pub(super) struct WatchedStream<S> {
 
 impl<S: ByteStream> WatchedStream<S> {
     pub(super) fn new(stream: S, watch: Rc<ConnectionWatchdog>) -> Self {
-        let (received, sent) = (FrameTracker::at_preface(), FrameTracker::default());
+        let (received, sent) = (FrameTracker::of_client(), FrameTracker::of_server());
         Self { stream, watch, pending: BytesMut::new(), has_ended: false, received, sent }
     }
 
@@ -163,7 +163,7 @@ impl<S: ByteStream> WatchedStream<S> {
             let mut rest = written;
             for slice in slices {
                 let passed = rest.min(slice.len());
-                self.sent.follow(slice.split_at(passed).0);
+                self.watch.credit_frames(self.sent.follow(slice.split_at(passed).0));
                 rest -= passed;
             }
         }

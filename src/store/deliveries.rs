@@ -231,13 +231,9 @@ pub async fn read_queues<D: Driver>(driver: &mut D) -> Result<Outcome, StoreErro
     Ok(Outcome::WebhookQueues(driver.query(&sql::queues(), &[], read).await?))
 }
 
-/// Whether the model of this server is the one that the database was last migrated to.
-pub async fn check_model_in_force<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-) -> Result<Outcome, StoreError> {
-    let in_force = system_values::read(driver, "model").await?;
-    Ok(Outcome::IsModelInForce(in_force.as_ref() == Some(&context.model.shape)))
+/// The model that the database was last migrated to.
+pub async fn read_model_in_force<D: Driver>(driver: &mut D) -> Result<Outcome, StoreError> {
+    Ok(Outcome::ModelInForce(system_values::read(driver, "model").await?))
 }
 
 /// How far a webhook is; `None`: it has been deleted, or nothing was fanned out yet.

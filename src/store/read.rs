@@ -79,7 +79,7 @@ async fn read_nested<D: Driver>(
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
         }
-        ReadPlan::IsModelInForce => deliveries::check_model_in_force(driver, context).await,
+        ReadPlan::ModelInForce => deliveries::read_model_in_force(driver).await,
         ReadPlan::WebhookQueues => deliveries::read_queues(driver).await,
         ReadPlan::WebhookProgress(id) => deliveries::read_progress(driver, *id).await,
         ReadPlan::WebhookStart(id) => Box::pin(deliveries::find_start(driver, context, *id)).await,

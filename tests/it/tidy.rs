@@ -355,7 +355,8 @@ fn problems_document_is_up_to_date() {
     let server = Server::on(Backend::Sqlite);
     let mut text = "# Problems\n\n\
         Every error response is a problem document (RFC 9457), sent as `application/problem+json`, or as `application/json` if `Accept` prefers that type.\n\
-        If `Accept` lists neither, the response has no body.\n\
+        If `Accept` lists neither, the response has no body, and `Link` has its type, with `rel=\"type\"`.\n\
+        A client that accepts CSV alone sends `Accept: text/csv, application/problem+json` to learn more.\n\
         `type` is the path of one of the entries below, whose slug never changes its meaning.\n\
         They are listed in the order of the checks: of two faults in one request, the earlier one is reported.\n"
         .to_owned();

@@ -2,7 +2,7 @@
 //!
 //! A webhook sees what an administrator sees, so its events have no row filters and no hidden fields. The model may
 //! have changed since it was stored: patterns that do not fit any more select nothing, and the others stay. A webhook
-//! may also be newer than the model of this server: then a server with the newer model has to fan out to it.
+//! may also be newer than the model that it is parsed with: then the model in force decides what it selects.
 
 use std::sync::Arc;
 

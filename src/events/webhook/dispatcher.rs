@@ -15,12 +15,13 @@ use super::attempt::{AttemptContext, AttemptReport, LEASE, Lease, attempt};
 use super::definition::WebhookDefinition;
 use super::engine_state::{EngineState, WebhookState};
 use super::fan_out::{FanOutPart, fan_out};
-use super::stored;
+use super::stored::{self, ModelInForce};
 use crate::clock;
 use crate::events::store_failures::{RETRY_PAUSE, StoreFailures};
 use crate::intent::LoggedChange;
 use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
+use crate::model::Model;
 use crate::plan::{DeliveryClaim, DeliveryOutcome, DeliveryTask, FanOut, WebhookQueue};
 use crate::store::{ChangeTail, StoreError, TailBatch};
 use crate::value::{Id, Item};
@@ -40,8 +41,6 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// How long the fan-out to a webhook is left to another server that was faster.
 const LEAVE_FOR: Duration = Duration::from_millis(200);
-/// How long the fan-out to a webhook is left to a server with the model in force.
-const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
 /// The pause before the next claim, after one that has claimed all that could be claimed.
 const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 /// The line in the log when a step fails.
@@ -53,6 +52,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The state of the thread.
 pub struct Dispatcher<'a> {
     engine: &'a EngineState,
+    /// The model that changes are evaluated with: the one of this server, or the one in force if it has more.
+    model: Arc<Model>,
+    /// Whether the webhooks were parsed with another model.
+    is_model_new: bool,
     tail: ChangeTail,
     attempts: Rc<AttemptContext>,
     in_flight: JoinSet<AttemptReport>,
@@ -74,6 +77,8 @@ impl<'a> Dispatcher<'a> {
     pub fn new(engine: &'a EngineState, tail: ChangeTail, attempts: AttemptContext) -> Self {
         Self {
             engine,
+            model: Arc::clone(&engine.model),
+            is_model_new: false,
             tail,
             attempts: Rc::new(attempts),
             in_flight: JoinSet::new(),
@@ -241,6 +246,7 @@ impl Dispatcher<'_> {
                 None => self.is_refresh_due = true,
             }
         }
+        self.is_model_new = false;
         Ok(())
     }
 
@@ -263,7 +269,9 @@ impl Dispatcher<'_> {
         former: Option<WebhookState>,
     ) -> Result<Option<WebhookState>, StoreError> {
         let definition = match &former {
-            Some(state) if state.definition.is_current(item) => Rc::clone(&state.definition),
+            Some(state) if state.definition.is_current(item) && !self.is_model_new => {
+                Rc::clone(&state.definition)
+            }
             _ => self.parse(item),
         };
         let stored = match queue.position {
@@ -277,9 +285,9 @@ impl Dispatcher<'_> {
     }
 
     fn parse(&self, item: &Item) -> Rc<WebhookDefinition> {
-        let (definition, fault) = WebhookDefinition::parse(&self.engine.model, item);
+        let (definition, fault) = WebhookDefinition::parse(&self.model, item);
         if let Some(fault) = fault {
-            let message = "some events of a webhook do not fit the model of this server";
+            let message = "some events of a webhook do not fit the model";
             let id = definition.id.text();
             self.log().event(Level::Warning, message, &[("webhook", &id), ("cause", &fault)]);
         }
@@ -303,7 +311,7 @@ impl Dispatcher<'_> {
             self.return_to_stored_positions(from);
             return Ok(false);
         }
-        let model = Arc::clone(&self.engine.model);
+        let model = Arc::clone(&self.model);
         let is_about_webhooks = |label: &str| {
             [model.webhooks, model.deliveries]
                 .iter()
@@ -317,8 +325,15 @@ impl Dispatcher<'_> {
         let changes: Vec<_> =
             changes.into_iter().map(|change| LoggedChange::new(&model, change)).collect();
         // Read after the changes: a server stores its model before it writes changes that only this model has.
-        let is_in_force =
-            !self.is_unsure(from, &changes) || stored::is_model_in_force(&self.attempts).await?;
+        let in_force = match self.is_unsure(from, &changes) {
+            true => stored::find_model_in_force(&self.attempts, &self.model).await?,
+            false => ModelInForce::Current,
+        };
+        if let ModelInForce::Other(model) = in_force {
+            self.adopt(model).await?;
+            return Ok(true);
+        }
+        let is_readable = !matches!(in_force, ModelInForce::Unreadable);
         for at in 0..self.webhooks.len() {
             let Some(state) = self.webhooks.get_mut(at) else { break };
             if state.evaluated.position != from || !state.wants_changes() {
@@ -333,7 +348,8 @@ impl Dispatcher<'_> {
             }
             let context = (&*model, &self.engine.source);
             let (webhook, from) = (&state.definition, state.evaluated);
-            let done = fan_out(context, webhook, from, (&changes, end), is_in_force);
+            let is_sure = is_readable || state.is_left_too_long(clock::now());
+            let done = fan_out(context, webhook, from, (&changes, end), is_sure);
             let mut are_all_stored = true;
             for part in done.parts {
                 are_all_stored = self.store_part(at, part).await?;
@@ -342,7 +358,8 @@ impl Dispatcher<'_> {
                 }
             }
             if done.is_left && are_all_stored {
-                self.leave_to_newer(at);
+                let Some(state) = self.webhooks.get_mut(at) else { break };
+                state.leave_to_newer(&self.engine.log);
             }
         }
         if has_changes && !has_more {
@@ -373,18 +390,12 @@ impl Dispatcher<'_> {
         reading.any(|state| changes.iter().any(|logged| state.definition.is_unsure_of(logged)))
     }
 
-    /// Leaves the fan-out to a server with the model in force; tries again, because this one may be it by then.
-    fn leave_to_newer(&mut self, at: usize) {
-        let Some(state) = self.webhooks.get_mut(at) else { return };
-        state.left_until.get_or_insert(clock::now() + LEAVE_TO_NEWER_FOR);
-        if !std::mem::replace(&mut state.is_left_logged, true) {
-            let message = "a webhook waits for a server with the model in force: this server has another one, which \
-                           lacks resources or fields that the webhook's events may be about";
-            let (id, position) = (state.definition.id.text(), state.evaluated.position);
-            let fields: &[(&str, &dyn std::fmt::Display)] =
-                &[("webhook", &id), ("position", &position)];
-            self.log().event(Level::Warning, message, fields);
-        }
+    /// Evaluates changes with another model from now on.
+    async fn adopt(&mut self, model: Arc<Model>) -> Result<(), StoreError> {
+        let message = "the webhooks send events of the model in force, which is another one than that of this server";
+        self.log().event(Level::Info, message, &[]);
+        (self.model, self.is_model_new) = (model, true);
+        self.refresh().await
     }
 
     /// Stores the deliveries of a part; a part without any is stored later. Returns whether to go on.

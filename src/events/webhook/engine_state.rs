@@ -4,14 +4,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use super::definition::WebhookDefinition;
 use crate::clock;
 use crate::events::evaluate::EventSource;
-use crate::log::Logger;
+use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
 use crate::model::Model;
 use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition, WebhookProgress, WebhookQueue};
@@ -22,6 +22,12 @@ const FAILING_WEBHOOK_IN_FLIGHT_MAX: usize = 1;
 /// A webhook with more pending deliveries gets no new ones until it has fewer.
 const PENDING_MAX: usize = 10_000;
 const _: () = assert!(2 * PENDING_MAX as i64 <= PENDING_COUNTED_MAX);
+
+/// How long the fan-out to a webhook is left to a server that can read the model in force.
+const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
+/// How long a webhook waits for a server that can read the model in force. A server that runs stores the position of
+/// the webhook once a minute at least.
+const LEFT_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// What outlives a panic of the loop.
 #[derive(Debug)]
@@ -76,8 +82,8 @@ pub struct WebhookState {
     pub is_failing: bool,
     /// Another server fans out to this webhook; this one looks again at this time.
     pub left_until: Option<Instant>,
-    /// Whether it was logged that only a server with the model in force can fan out to this webhook.
-    pub is_left_logged: bool,
+    /// Since when it waits for a server that can read the model in force.
+    pub left_since: Option<Instant>,
 }
 
 impl WebhookState {
@@ -96,7 +102,7 @@ impl WebhookState {
             in_flight: 0,
             is_failing: false,
             left_until: None,
-            is_left_logged: false,
+            left_since: None,
         });
         (state.definition, state.pending) = (definition, queue.pending);
         state.update(WebhookProgress { position: stored, due_in: queue.due_in });
@@ -107,13 +113,33 @@ impl WebhookState {
     pub fn update(&mut self, WebhookProgress { position, due_in }: WebhookProgress) {
         if self.stored != position {
             (self.stored, self.evaluated) = (position, position);
-            self.is_left_logged = false;
+            self.left_since = None;
         }
         self.due_at = due_in.map(|due_in| clock::now() + due_in);
     }
 
     pub fn wants_changes(&self) -> bool {
         !self.is_full() && self.left_until.is_none()
+    }
+
+    /// Leaves the fan-out to a server that can read the model in force; looks again, because none may be running.
+    pub fn leave_to_newer(&mut self, log: &Logger) {
+        let now = clock::now();
+        self.left_until.get_or_insert(now + LEAVE_TO_NEWER_FOR);
+        if self.left_since.is_none() {
+            self.left_since = Some(now);
+            let message = "a webhook waits for a server of a newer version: this one cannot read the model in force, \
+                           which may have resources or fields that the webhook's events are about";
+            let (id, position) = (self.definition.id.text(), self.evaluated.position);
+            let fields: &[(&str, &dyn std::fmt::Display)] =
+                &[("webhook", &id), ("position", &position)];
+            log.event(Level::Warning, message, fields);
+        }
+    }
+
+    /// Whether the server that it waits for seems to have stopped for good.
+    pub fn is_left_too_long(&self, now: Instant) -> bool {
+        self.left_since.is_some_and(|since| now.saturating_duration_since(since) >= LEFT_MAX)
     }
 
     fn is_full(&self) -> bool {
@@ -128,5 +154,34 @@ impl WebhookState {
             (true, false) => WEBHOOK_IN_FLIGHT_MAX,
         };
         in_flight_max.saturating_sub(self.in_flight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model;
+    use crate::value::{Id, Item, Moment};
+
+    #[test]
+    fn webhook_waits_ten_minutes_for_a_newer_server_that_never_comes() {
+        let model = model::read("m.toml", "title = \"A\"\n[resources.a.fields]\n").unwrap();
+        let (id, now) = (Id::Integer(1), Moment::parse("2026-11-17T03:20:01Z").unwrap());
+        let (created_at, updated_at, parent, version) = (now, now, None, 1);
+        let item = Item { id, parent, created_at, updated_at, version, values: Vec::new() };
+        let definition = Rc::new(WebhookDefinition::parse(&model, &item).0);
+        let at = |position| WebhookPosition { webhook: id, position, is_active: true };
+        let (position, due_in, oldest_pending) = (Some(at(7)), None, None);
+        let queue = WebhookQueue { webhook: id, position, due_in, pending: 0, oldest_pending };
+        let mut state = WebhookState::new(definition, (at(7), &queue), None);
+        let began = clock::now();
+        assert!(!state.is_left_too_long(began + 2 * LEFT_MAX));
+        state.left_since = Some(began);
+        state.update(WebhookProgress { position: at(7), due_in });
+        assert!(!state.is_left_too_long(began + LEFT_MAX - Duration::from_secs(1)));
+        assert!(state.is_left_too_long(began + LEFT_MAX));
+        // Another server has moved it.
+        state.update(WebhookProgress { position: at(9), due_in });
+        assert!(!state.is_left_too_long(began + 2 * LEFT_MAX));
     }
 }

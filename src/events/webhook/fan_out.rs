@@ -4,8 +4,8 @@
 //! position. So what is sent does not depend on when a server reads the log.
 //!
 //! During a rolling upgrade of the model, a server with the older model meets changes and webhooks that it does not know.
-//! It stops in front of them, so that a server with the model in force fans them out. That one passes over resources that
-//! it does not know: they were removed from the model.
+//! It evaluates them with the model in force, which it reads from the database, and passes over resources that this one
+//! does not have: they were removed. In front of a model that it cannot read it stops, for a server of a newer version.
 
 use super::definition::{WebhookDefinition, is_enabled};
 use crate::events::evaluate::EventSource;
@@ -30,11 +30,12 @@ pub struct FanOutPart {
 pub struct FanOutResult {
     /// The last one ends where the evaluation ends, with or without deliveries.
     pub parts: Vec<FanOutPart>,
-    /// Whether the evaluation ended in front of a change that a server with another model has to evaluate.
+    /// Whether the evaluation ended in front of a change that a server of a newer version has to evaluate.
     pub is_left: bool,
 }
 
-/// Evaluates changes after a position, up to `end`. `is_in_force`: whether the model is the one in force.
+/// Evaluates changes after a position, up to `end`. `is_in_force`: whether the model is the one in force, as far as
+/// it matters.
 pub fn fan_out(
     context: (&Model, &EventSource),
     webhook: &WebhookDefinition,

@@ -1,7 +1,10 @@
 //! Reads of the delivery engine: the webhooks, how far they are, and the model in force.
 
+use std::sync::Arc;
+
 use super::attempt::AttemptContext;
 use crate::intent::ListQuery;
+use crate::model::{self, Model};
 use crate::permit::AccessScope;
 use crate::plan::{
     Collection, DeliveryTask, Outcome, ReadPlan, WebhookPosition, WebhookProgress, WebhookQueue,
@@ -64,12 +67,34 @@ pub async fn begin(
     Ok(start)
 }
 
-/// Whether the database was last migrated to the model of this server.
-pub async fn is_model_in_force(context: &AttemptContext) -> Result<bool, StoreError> {
-    match context.store.read(ReadPlan::IsModelInForce).await? {
-        Outcome::IsModelInForce(is_in_force) => Ok(is_in_force),
-        _ => Err(unexpected_outcome()),
+/// The model that the database was last migrated to.
+#[derive(Debug)]
+pub enum ModelInForce {
+    /// The one that changes are evaluated with.
+    Current,
+    Other(Arc<Model>),
+    /// A newer version has written it.
+    Unreadable,
+}
+
+/// Reads the model in force. Its limits are those of this server.
+pub async fn find_model_in_force(
+    context: &AttemptContext,
+    current: &Model,
+) -> Result<ModelInForce, StoreError> {
+    let shape = match context.store.read(ReadPlan::ModelInForce).await? {
+        Outcome::ModelInForce(Some(shape)) => shape,
+        _ => return Err(unexpected_outcome()),
+    };
+    if shape == current.shape {
+        return Ok(ModelInForce::Current);
     }
+    if shape == context.model.shape {
+        return Ok(ModelInForce::Other(Arc::clone(&context.model)));
+    }
+    let Ok(mut model) = model::read_shape(&shape) else { return Ok(ModelInForce::Unreadable) };
+    model.server.limits = context.model.server.limits;
+    Ok(ModelInForce::Other(Arc::new(model)))
 }
 
 pub fn unexpected_outcome() -> StoreError {

@@ -67,6 +67,7 @@ impl Exchange {
     /// Records that the response is a stream, for as long as its caller has these rights.
     pub fn mark_streaming(&self, rights: Option<Arc<StreamRights>>, is_event_stream: bool) {
         self.request.begin_stream(rights, is_event_stream);
+        self.set_counted(!is_event_stream);
     }
 
     /// Records that hyper has a chunk of a streaming response.

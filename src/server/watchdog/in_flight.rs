@@ -63,14 +63,14 @@ impl InFlightRequest {
         }
     }
 
-    /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread. Of
-    /// an event stream only unread chunks count: it is open because its client wants it to be. The same holds for a
-    /// long poll.
+    /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread.
+    /// `None` for event streams and long polls: they are open because their clients want them to be.
     pub(super) fn unfinished_since(&self) -> Option<SweepTime> {
-        if self.is_open() && !self.is_event_stream.get() && !self.is_waiting.get() {
-            return Some(self.begun.get());
+        match (self.follows_changes(), self.is_open()) {
+            (true, _) => None,
+            (false, true) => Some(self.begun.get()),
+            (false, false) => self.unread.borrow().front().map(|chunk| chunk.since),
         }
-        self.unread.borrow().front().map(|chunk| chunk.since)
     }
 
     /// Records whether it only waits for changes. The time of a wait does not count.
@@ -122,9 +122,9 @@ impl InFlightRequest {
         !self.is_done.get()
     }
 
-    /// Whether it is a long poll that waits, or an event stream whose client has read everything.
-    pub(super) fn is_idle_stream(&self) -> bool {
-        self.is_waiting.get() || (self.is_event_stream.get() && !self.has_buffered_bytes())
+    /// Whether it is an event stream, or a long poll that waits.
+    pub(super) fn follows_changes(&self) -> bool {
+        self.is_waiting.get() || self.is_event_stream.get()
     }
 
     /// Whether the connection still has to remember it.

@@ -28,7 +28,7 @@ pub(super) const STREAMS_FAIR_SHARE: usize = 10;
 #[derive(Debug, Default)]
 pub struct WorkerState {
     pub(super) now: Cell<SweepTime>,
-    /// HTTP/2 requests in flight, without long polls that wait, and their maximum.
+    /// HTTP/2 requests in flight, without event streams and long polls that wait, and their maximum.
     pub(super) streams: Cell<usize>,
     pub(super) streams_max: usize,
     pub(super) streams_logged_at: Cell<Option<SweepTime>>,
@@ -155,13 +155,15 @@ impl ConnectionWatchdog {
         // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they do not
         // count as progress.
         const FRAME_BYTES_SMALL: usize = 64;
-        if self.phase.get() == ConnectionPhase::Streams {
-            if bytes > FRAME_BYTES_SMALL {
-                self.progress.set(self.now());
-            }
-            self.frame_budget.credit_sent(bytes);
+        if self.phase.get() == ConnectionPhase::Streams && bytes > FRAME_BYTES_SMALL {
+            self.progress.set(self.now());
         }
         self.on(ConnectionEvent::BytesWritten);
+    }
+
+    /// Raises the frame budget by the credit for frames that were sent.
+    pub fn credit_frames(&self, credit: i64) {
+        self.frame_budget.credit_sent(credit);
     }
 
     /// Spends the frame budget; false when it is exhausted.
@@ -415,12 +417,12 @@ impl ConnectionWatchdog {
             && self.in_flight.borrow().iter().any(is_old)
     }
 
-    /// Whether the connection has more streams in flight than every connection may have. Event streams with nothing
-    /// to send and long polls that wait do not count: they have limits of their own.
+    /// Whether the connection has more streams in flight than every connection may have. Event streams and long
+    /// polls that wait do not count: they have limits of their own.
     pub fn has_many_streams(&self) -> bool {
         let in_flight = self.in_flight.borrow();
         let counts =
-            |request: &&Rc<InFlightRequest>| request.is_open() && !request.is_idle_stream();
+            |request: &&Rc<InFlightRequest>| request.is_open() && !request.follows_changes();
         self.phase.get() == ConnectionPhase::Streams
             && in_flight.iter().filter(counts).count() > STREAMS_FAIR_SHARE
     }

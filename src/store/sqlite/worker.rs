@@ -262,7 +262,7 @@ fn is_short(model: &Model, read: &ReadPlan) -> bool {
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) | ReadPlan::Expanded(_) => false,
         ReadPlan::ChangeBatch { .. } | ReadPlan::RelatedFacts { .. } => false,
-        ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
+        ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::ModelInForce => false,
         ReadPlan::WebhookProgress(_) => true,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(model),
     }

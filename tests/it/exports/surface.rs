@@ -190,6 +190,22 @@ on_every_backend! {
         }
     }
 
+    /// A problem in CSV would be taken for data, so a client that lists CSV alone gets none.
+    fn problem_for_a_client_of_csv_alone_is_named_by_a_link(backend: Backend) {
+        let model = format!("{SORTED}\n[server]\nbase_path = \"/v1\"\n");
+        let server = Setup::new(backend).model(&model).start();
+        for (target, status, slug) in [("/v1/notes?nmber=7", 400, "bad-query"), ("/v1/nothing", 404, "no-such-path")] {
+            let answer = get(&server, target, CSV);
+            assert_eq!((answer.status, answer.body.len(), answer.header("Content-Type")), (status, 0, None), "{target}");
+            let link = format!("</v1/-/problems/{slug}>; rel=\"type\"");
+            assert_eq!(answer.header("Link"), Some(&*link));
+            let explained = server.get(&format!("/v1/-/problems/{slug}"));
+            assert_eq!(explained.json()["problem"]["slug"], slug);
+            let both = get(&server, target, "text/csv, application/problem+json");
+            assert_eq!((both.json()["type"].clone(), both.header("Link")), (json!(format!("/v1/-/problems/{slug}")), None));
+        }
+    }
+
     fn export_types_are_offered_for_collections_only(server: Server) {
         let ann = server.create("/customers", ANN);
         for accept in [NDJSON, CSV] {

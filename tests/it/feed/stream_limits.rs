@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Client, ConnectError, EventSource, Server, Setup, StreamEnd, wait_until,
+    Backend, Client, ConnectError, EventSource, Http2, Server, Setup, StreamEnd, wait_until,
 };
 
 fn start(backend: Backend, limits: &str) -> Server {
     let model = format!(
-        "title = \"Log\"\n[server.limits]\n{limits}\n[resources.entry]\nid = \"integer\"\n\
+        "title = \"Log\"\n[server]\nhttp2_prior_knowledge = true\n[server.limits]\n{limits}\n[resources.entry]\nid = \"integer\"\n\
          [resources.entry.fields]\ntext = {{ type = \"text\" }}\n"
     );
     Setup::new(backend).model(&model).start()
@@ -56,6 +56,34 @@ on_every_backend! {
         let server = start(backend, "streams_per_caller_max = 3\nheartbeat_seconds = 600");
         for _ in 0..30 {
             follow(&server).unwrap().close();
+        }
+    }
+
+    /// A simple client opens both windows after every frame of data, which costs it two frames for each event.
+    fn streams_of_one_http2_connection_stay_while_events_flow(backend: Backend) {
+        const STREAMS: u32 = 20;
+        let server = start(backend, "");
+        let (mut http2, client) = (Http2::connect(&server), &mut server.client());
+        for number in 0..STREAMS {
+            let accept = [("accept", "text/event-stream")];
+            http2.request(2 * number + 1, ("GET", "/entries"), &accept, b"");
+        }
+        wait_until("all are connected", || {
+            (server.metric("nouns_event_streams") == Some(STREAMS)).then_some(())
+        });
+        for count in 0..300 {
+            create(client, "a");
+            let mut missing = STREAMS;
+            while missing > 0 {
+                let frame = http2.next().unwrap_or_else(|| panic!("cut after {count} events"));
+                assert!(!frame.is_cut(), "cut after {count} events: {frame:?}");
+                if frame.kind == Http2::DATA {
+                    let bytes = u32::try_from(frame.payload.len()).unwrap();
+                    http2.open_window(frame.stream, bytes.max(1));
+                    let text = String::from_utf8_lossy(&frame.payload).into_owned();
+                    missing -= u32::from(text.contains("event: created"));
+                }
+            }
         }
     }
 

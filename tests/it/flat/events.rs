@@ -14,6 +14,16 @@ fn set_watts(server: &Server, path: &str, watts: i64) {
     assert_eq!(server.put(path, body).status, 200);
 }
 
+/// A server with a user who sees the houses in the street of this name.
+fn start_with_tenant(backend: Backend) -> (Server, Person) {
+    let role = "[roles.tenant]\nhouse = { verbs = [\"get\"], where = \"street = $user\" }\n\"*\" = [\"get\"]\n";
+    let model = MODEL.replace("[roles.guest]\n", &format!("{role}[roles.guest]\n"));
+    let server = Setup::new(backend).model(&model).with_authentication().start();
+    let tenant = Person::new("elm", "a word for each");
+    server.add_user(&tenant, &["tenant"]);
+    (server, tenant)
+}
+
 /// Kind and subject of the next events.
 fn next(source: &mut EventSource, count: usize) -> Vec<(String, Value)> {
     let events = source.next_events(count).into_iter();
@@ -73,13 +83,7 @@ on_every_backend! {
 
     /// The row filter of an ancestor decides at the time of the change.
     fn flat_stream_shows_only_items_under_visible_parents(backend: Backend) {
-        let model = MODEL.replace(
-            "[roles.guest]\n",
-            "[roles.tenant]\nhouse = { verbs = [\"get\"], where = \"street = $user\" }\n\"*\" = [\"get\"]\n[roles.guest]\n",
-        );
-        let server = Setup::new(backend).model(&model).with_authentication().start();
-        let tenant = Person::new("elm", "a word for each");
-        server.add_user(&tenant, &["tenant"]);
+        let (server, tenant) = start_with_tenant(backend);
         let admin = server.admin().basic();
         let post = |path: &str, body: Value| {
             let made = server.request(&format!("POST {path}"), &[("Authorization", &admin)], body.to_string());
@@ -96,5 +100,50 @@ on_every_backend! {
         let room = lamps[1].rsplit_once("/lamps").unwrap().0;
         let last = post(&format!("{room}/lamps"), json!({"lamp": {"watts": 2}}));
         assert_eq!(next(&mut source, 2), [event("created", &lamps[1]), event("created", &last)]);
+    }
+
+    /// The items below have no change of their own by which a client could notice.
+    fn flat_stream_tells_which_parent_is_no_longer_visible(backend: Backend) {
+        let (server, tenant) = start_with_tenant(backend);
+        let admin = server.admin().basic();
+        let send = |line: &str, body: Value| {
+            let sent = server.request(line, &[("Authorization", &admin)], body.to_string());
+            assert!(sent.status < 300, "{sent:?}");
+            sent.header("Location").map(str::to_owned)
+        };
+        let make = |path: &str, body: Value| send(&format!("POST {path}"), body).unwrap();
+        let lamps = ["oak", "elm"].map(|street| {
+            let house = make("/houses", json!({"house": {"street": street}}));
+            let room = make(&format!("{house}/rooms"), json!({"room": {"name": "hall"}}));
+            make(&format!("{room}/lamps"), json!({"lamp": {"watts": 1}}))
+        });
+        let login = tenant.basic();
+        let follow = |target: &str| {
+            EventSource::new(target).header("Authorization", &login).connected(server.address)
+        };
+        let (mut all, mut some) = (follow("/lamps"), follow("/rooms?name=hall"));
+        let mut nested = follow(lamps[1].rsplit_once('/').unwrap().0);
+        let move_to = |house: i64, street: &str| {
+            send(&format!("PUT /houses/{house}"), json!({"house": {"street": street}}));
+        };
+        move_to(1, "ash");
+        move_to(2, "fir");
+        move_to(2, "yew");
+        send(&format!("PUT {}", lamps[1]), json!({"lamp": {"watts": 2}}));
+        move_to(2, "elm");
+        send(&format!("PUT {}", lamps[1]), json!({"lamp": {"watts": 3}}));
+        move_to(2, "oak");
+        let left = event("left", "/houses/2");
+        let events = all.next_events(3);
+        let seen: Vec<_> = events.iter().map(|event| (event.kind.clone(), event.json()["subject"].clone())).collect();
+        assert_eq!(seen, [left.clone(), event("updated", &lamps[1]), left.clone()]);
+        assert_eq!(events[0].json()["data"], json!({"id": 2}));
+        assert_eq!(next(&mut some, 2), [left.clone(), left.clone()]);
+        // The stream of a nested collection ends.
+        assert_eq!(next(&mut nested, 1), [left]);
+        assert!(nested.read_to_end().0.is_empty());
+        // A page of the log has the same events.
+        let mut again = follow(&format!("/lamps?since={}", events[0].sequence() - 1));
+        assert_eq!(again.next_events(3), events);
     }
 }

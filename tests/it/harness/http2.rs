@@ -32,6 +32,11 @@ impl Frame {
     pub fn is_end(&self) -> bool {
         self.flags & 1 == 1
     }
+
+    /// Whether it ends a stream early, or the connection.
+    pub fn is_cut(&self) -> bool {
+        matches!(self.kind, Http2::RST_STREAM | Http2::GOAWAY)
+    }
 }
 
 impl Http2 {
@@ -40,6 +45,7 @@ impl Http2 {
     pub const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
     const WINDOW_UPDATE: u8 = 8;
 
     pub fn connect(server: &Server) -> Self {

@@ -58,6 +58,24 @@ on_every_backend! {
         assert!(created["content"].is_null() && created["headers"]["Location"].is_object());
     }
 
+    fn openapi_has_the_docs_and_schemas_of_callers_with_a_grant_of_any_resource(backend: Backend) {
+        let model = "title = \"Two\"\n[resources.one.fields]\nx = { type = \"text\" }\n\
+            [resources.two.fields]\nx = { type = \"text\" }\n[roles.clerk]\ntwo = [\"post\"]\n\
+            [roles.watcher]\n\"/-/metrics\" = [\"get\"]\n";
+        let server = Setup::new(backend).model(model).with_authentication().start();
+        for (role, resources) in [("clerk", Some("two")), ("watcher", None)] {
+            let person = Person::new(role, "a long password");
+            server.add_user(&person, &[role]);
+            let login = [("Authorization", &*person.basic())];
+            let paths = server.request("GET /-/openapi.json", &login, "").json()["paths"].clone();
+            for path in ["/-/docs/{resource}", "/-/schemas/{resource}"] {
+                let named = &paths[path]["get"]["parameters"][0]["schema"]["enum"];
+                let expected = resources.map_or(serde_json::Value::Null, |name| serde_json::json!([name]));
+                assert_eq!(named, &expected, "{role} {path}: {paths}");
+            }
+        }
+    }
+
     fn openapi_needs_a_grant_as_the_list_of_resources_does(backend: Backend) {
         let server = Setup::new(backend).with_authentication().start();
         let nobody = Person::new("ned", "a long password");

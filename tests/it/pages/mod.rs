@@ -2,6 +2,7 @@
 //! which is stored or sent becomes markup. `browsers::pages` uses them as a person does.
 
 mod forms;
+mod live;
 mod login;
 mod markup;
 mod reference;

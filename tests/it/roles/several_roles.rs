@@ -1,8 +1,9 @@
-//! Callers with several roles: which fields they may change.
+//! Callers with several roles: which fields they may change, and what one role lacks without another.
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Person, Server, Setup};
+use super::PermissionsFixture;
+use crate::harness::{Answer, Backend, Folder, Person, Server, Setup, run_nouns};
 
 const MODEL: &str = r#"
 title = "Reports"
@@ -316,4 +317,74 @@ on_every_backend! {
         assert_eq!(office.patch(&own, &note(Value::Null)), done);
         assert_eq!(office.stored(&own, "note"), Value::Null);
     }
+}
+
+const NESTED: &str = r#"
+title = "Houses"
+[resources.house]
+id = "integer"
+[resources.house.fields]
+street = { type = "text" }
+[resources.room]
+parent = "house"
+id = "integer"
+[resources.room.fields]
+name = { type = "text" }
+[resources.lamp]
+parent = "room"
+id = "integer"
+[resources.lamp.fields]
+watts = { type = "integer" }
+[roles.visitor]
+house = ["get"]
+[roles.painter]
+room = ["get", "post"]
+[roles.electrician]
+house = ["get"]
+room = ["post"]
+lamp = "*"
+"#;
+
+on_every_backend! {
+    fn grant_below_a_parent_without_get_needs_another_role(backend: Backend) {
+        let mut office = PermissionsFixture::with_model(backend, NESTED);
+        let house = office.create_as_admin("POST /houses", r#"{"house":{"street":"Elm"}}"#);
+        let room = office.create_as_admin(&format!("POST {house}/rooms"), r#"{"room":{"name":"hall"}}"#);
+        let requests = [
+            (format!("GET {house}/rooms"), ""),
+            (format!("GET {room}"), ""),
+            (format!("POST {house}/rooms"), r#"{"room":{"name":"attic"}}"#),
+            ("GET /rooms".to_owned(), ""),
+        ];
+        office.set_roles(&["painter"]);
+        for (line, body) in &requests {
+            assert_eq!(office.request(line, body).status, 404, "{line}");
+        }
+        office.set_roles(&["painter", "visitor"]);
+        for (line, body) in &requests {
+            let expected = if line.starts_with("POST") { 201 } else { 200 };
+            assert_eq!(office.request(line, body).status, expected, "{line}");
+        }
+    }
+}
+
+#[test]
+fn check_warns_of_a_role_that_may_not_get_what_is_above() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("nouns.toml"), NESTED).unwrap();
+    let checked = run_nouns(folder.path(), &["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warnings: Vec<&str> = checked.stderr.lines().collect();
+    assert_eq!(
+        warnings,
+        [
+            "nouns.toml: warning: role `electrician` may post `room` but not get it: the answers have no body",
+            "nouns.toml: warning: role `painter` may use `room` but not get `house` above it: without another role, all requests for `room` are answered with 404",
+            "nouns.toml: warning: role `electrician` may use `lamp` but not get `room` above it: without another role, all requests for `lamp` are answered with 404",
+        ]
+    );
+    let open =
+        NESTED.replace("[roles.visitor]", "[roles.anyone]\n\"*\" = [\"get\"]\n[roles.visitor]");
+    std::fs::write(folder.path().join("nouns.toml"), open).unwrap();
+    assert_eq!(run_nouns(folder.path(), &["check"]).stderr, "");
 }

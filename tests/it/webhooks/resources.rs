@@ -152,6 +152,24 @@ on_every_backend! {
         assert_eq!(session.get(&path)["webhook"]["filter"], Value::Null);
     }
 
+    fn webhook_list_with_several_faults_reports_all_of_them(backend: Backend) {
+        let session = Session::start(backend);
+        let bad = [
+            json!({"url": "https://127.0.0.1/", "events": ["custmer.*", "customer.*"]}),
+            hook(),
+            json!({"url": "https://example.com/", "events": ["*"], "filter": "status=paid"}),
+            json!({"url": "https://10.0.0.1/", "events": ["order.*"]}),
+        ];
+        let answer = session.request("POST /-/webhooks", json!({"webhooks": bad}).to_string());
+        expect![[r#"
+            /webhooks/0/url format expected a public host: the address of this one is not public
+            /webhooks/0/events/0 format no such resource: "custmer"; did you mean "customer"?
+            /webhooks/2/filter format expected events of one resource, because a filter has its fields
+            /webhooks/3/url format expected a public host: the address of this one is not public
+        "#]].assert_eq(&faults(&answer));
+        assert_eq!(session.get("/-/webhooks")["webhooks"], json!([]));
+    }
+
     fn webhook_values_of_the_server_cannot_be_changed(backend: Backend) {
         let session = Session::start(backend);
         let (path, _) = session.create(&hook());
