@@ -13,6 +13,9 @@ pub struct ChildList<'a> {
     pub path: String,
     pub plural: &'a str,
     pub title: String,
+    pub noun: String,
+    /// Whether the page of the collection has a form for a new item.
+    pub may_create: bool,
     pub is_readable: bool,
     pub is_empty: bool,
     pub has_more: bool,
@@ -43,8 +46,11 @@ pub fn child_lists<'a>(
             };
             Table::new(page, source, format!("{title} of {label}, newest first"))
         });
+        let may_post = page.viewer.access(child.index, GrantVerb::Post).is_some();
         lists.push(ChildList {
             plural: &child.plural,
+            noun: child.name.replace('_', " "),
+            may_create: may_post && is_readable && !child.is_server_made,
             is_readable,
             is_empty: items.is_empty() && reply.is_some(),
             has_more: items.len() >= CHILDREN_SHOWN,

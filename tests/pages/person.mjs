@@ -70,9 +70,9 @@ await shows('Saved. Version 3.')
 const edited = (await requestJson(path)).customer
 assert.deepEqual([edited.name, edited.email, edited.version], ['Ann Berg', 'berg@example.com', 3])
 
-// A state moves by a button, on the page of an order that was created below its customer.
-await open(`${path}/orders`)
-await click('a[href="#new"]')
+// A state moves by a button, on the page of an order that was created from the page of its customer.
+await open(path)
+await Promise.all([page.waitForNavigation({ waitUntil: 'load' }), click(`a.button[href="${path}/orders#new"]`)])
 await click('#new [type=submit], #new form button:not([type])')
 await shows('Created.')
 const [order] = (await requestJson(`${path}/orders`)).orders
