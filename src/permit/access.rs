@@ -1,10 +1,10 @@
 //! The rows and fields of one resource that a caller may use with one verb: what several grants allow together.
 //!
-//! A row is accessible if one grant covers it. A field is shown if, for every accessible row, a grant that covers the row
-//! shows the field. A field that is shown, and that not every grant lets be changed, can be changed if one grant that
-//! lets it be changed covers the row, before the write and after it. So a grant's rights to the fields of some rows never
-//! extend to the rows of another grant. Rows are less strict: a write may take a row from one grant to another, which
-//! neither of them allows alone.
+//! A row is accessible if one grant covers it. A field is shown if, for every accessible row, a grant that covers the
+//! row shows the field. A field that is shown, and that not every grant lets be changed, can be changed if one grant
+//! that lets it be changed covers the row, before the write and after it. So a grant's rights to the fields of some
+//! rows never extend to the rows of another grant. Rows are less strict: a write may take a row from one grant to
+//! another, which neither of them allows alone.
 
 use std::cell::OnceCell;
 
