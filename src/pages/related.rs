@@ -227,7 +227,7 @@ pub struct PageSource<'a> {
 }
 
 impl PageSource<'_> {
-    /// The address of the event stream that goes on where the page was read.
+    /// The address of the event stream, which begins at the position of the change log at which the page was read.
     pub fn stream_address(&self, link: QueryLink<'_>) -> String {
         match self.data.position {
             Some(position) => link.with("since", &position.to_string()),

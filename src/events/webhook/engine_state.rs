@@ -137,7 +137,7 @@ impl WebhookState {
         }
     }
 
-    /// Whether the server that it waits for seems to have stopped for good.
+    /// Whether it has waited so long that no server with the model in force seems to run.
     pub fn is_left_too_long(&self, now: Instant) -> bool {
         self.left_since.is_some_and(|since| now.saturating_duration_since(since) >= LEFT_MAX)
     }
