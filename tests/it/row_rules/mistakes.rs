@@ -53,7 +53,7 @@ const MISTAKES: &[&str] = &[
 fn check(condition: &str) -> String {
     let folder = Folder::new();
     let grant = format!("{{ verbs = [\"get\"], where = \"{condition}\" }}");
-    let model = format!("{MODEL}[roles.r]\nticket = {grant}\n");
+    let model = format!("{MODEL}[roles.r]\nproject = [\"get\"]\nticket = {grant}\n");
     std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
     let done = run_nouns(folder.path(), &["check"]);
     let lines = done.stderr.lines().filter(|line| !line.contains('|') && !line.contains("-->"));

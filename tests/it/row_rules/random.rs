@@ -319,10 +319,18 @@ impl Run {
         let mut stream = EventSource::new(&format!("/{name}s?since=0"))
             .header("Authorization", &login)
             .connected(self.rules.server.address);
-        let events = stream.next_events(expected.len()).into_iter();
-        let found: Vec<String> = events
-            .map(|event| format!("{} {}", event.kind, id(&text(&event.json()["subject"]))))
-            .collect();
+        let mut found = Vec::new();
+        while found.len() < expected.len() {
+            for event in stream.next_events(1) {
+                let subject = text(&event.json()["subject"]);
+                // An item above that is no longer visible, with all that is below it.
+                if subject.rsplit('/').nth(1) != Some(&format!("{name}s")) {
+                    assert_eq!(event.kind, "left", "{subject} in events of {name}");
+                    continue;
+                }
+                found.push(format!("{} {}", event.kind, id(&subject)));
+            }
+        }
         assert_eq!(found, expected, "events of {name} as {}", user.name);
     }
 }

@@ -56,6 +56,7 @@ on_every_backend! {
             HTTP/1.1 406 Not Acceptable
             cache-control: private, no-cache
             vary: Accept
+            link: </-/problems/not-acceptable>; rel="type"
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
