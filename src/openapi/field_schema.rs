@@ -29,7 +29,7 @@ pub enum SchemaPurpose {
 }
 
 impl SchemaPurpose {
-    /// What the schema of a limited field says about it.
+    /// The sentence about a limited field in its schema.
     fn limitation(self) -> Option<(GrantVerb, &'static str)> {
         match self {
             Self::Read => None,

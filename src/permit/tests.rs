@@ -252,7 +252,7 @@ fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     assert!(reach("below").has_row_filter(&model, b) && !reach("above").has_row_filter(&model, b));
 }
 
-/// Which writes need a read afterwards, to find out whether GET shows what was written.
+/// Writes after which the store has to read whether GET shows the written item.
 #[test]
 fn read_check_is_needed_only_where_a_write_can_change_its_answer() {
     let text = r#"

@@ -156,7 +156,7 @@ pub fn problem(
         None => {
             let mut reply = empty_reply(parts.kind.status);
             reply.headers.insert(VARY, HeaderValue::from_static("Accept"));
-            // RFC 6903 §6: what the client would find in the member `type` of the body.
+            // RFC 6903 §6: the type of the problem, which a body would have in its member `type`.
             let kind = json::problem_type(parts.kind, occasion.base_path);
             let link = HeaderValue::try_from(format!("<{kind}>; rel=\"type\""));
             reply.headers.insert(LINK, link.or_bug("a path is valid in a header"));

@@ -1,7 +1,7 @@
 //! Integer ids: their allocation, and the last allocated id, which outlives a table.
 //!
 //! An id is never allocated twice while the change log has entries of its item. A sequence of PostgreSQL does not take
-//! part in transactions: what is drawn or raised stays so after a rollback.
+//! part in transactions: a rollback does not lower it again.
 
 use crate::model::{Model, Resource};
 use crate::store::driver::Driver;

@@ -19,7 +19,7 @@ fn run(script: &str, browser: &str, backend: Backend) {
     run_as(&server.admin(), &server, (script, browser), &[]);
 }
 
-/// Runs a script as one user, with arguments of its own.
+/// Runs a script against a server as one user; `words` are further arguments of the script.
 fn run_as(person: &Person, server: &Server, (script, browser): (&str, &str), words: &[&str]) {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pages");
@@ -55,7 +55,7 @@ order = { verbs = ["get", "post", "patch", "delete"], hide = ["unit_cost"] }
 "/-/changes" = ["get"]
 "#;
 
-/// Two of everything, one of which the clerk may see; returns what is hidden from the clerk.
+/// Creates a visible and a hidden item of each resource; returns the texts that the clerk must not see.
 fn create_restricted_items(server: &Server) -> Vec<String> {
     let admin = server.admin().basic();
     let send = |verb: &str, path: &str, body: serde_json::Value| {

@@ -71,7 +71,7 @@ fn fault_outcomes_of_create_with_parent_and_reference() {
     );
 }
 
-/// What is written is rolled back with the check that follows it.
+/// A read check that fails rolls back the write before it.
 #[test]
 fn fault_outcomes_of_create_with_read_check() {
     check(
