@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::exports::start_with_entries;
-use crate::harness::{Backend, Client, Server};
+use crate::harness::{Backend, Client, Server, wait_until};
+use rusqlite::Connection;
 
 const ROWS: usize = 40_000;
 const CLIENTS: usize = 4;
@@ -136,4 +137,29 @@ fn wal_growth_during_sorted_lists_is_bounded() {
     let server = start_with_entries(Backend::Sqlite, ROWS, limits);
     let largest = run_load(&server, &load);
     assert!(largest < LOG_BYTES_MAX, "the log file had {largest} bytes");
+}
+
+/// A reader of another process blocks the reset of the WAL for as long as it wants. Writes must not wait for it, and the
+/// WAL is reset after it has left.
+#[test]
+fn wal_reset_does_not_wait_for_a_reader_of_another_process() {
+    let server = start_with_entries(Backend::Sqlite, 10, "export_wal_bytes_max = 8388608");
+    let reader = Connection::open(server.folder().join("nouns.db")).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    reader.query_row("SELECT count(*) FROM entries", [], |_| Ok(())).unwrap();
+    let body = json!({"entry": {"number": 1, "text": "z".repeat(20_000)}}).to_string();
+    let create = || assert_eq!(server.post("/entries", &body).status, 201);
+    (0..500).for_each(|_| create());
+    let given_up: u64 =
+        server.metric("nouns_sqlite_wal_resets_total{outcome=\"given_up\"}").unwrap();
+    assert!(given_up > 0, "the WAL is not long enough for a reset");
+    // Waiting for the reader takes at least a tenth of a second for each write.
+    let waited: f64 = server.metric("nouns_sqlite_checkpoint_seconds_sum").unwrap();
+    assert!(waited < 0.5, "the writer spent {waited} s in checkpoints");
+    drop(reader);
+    wait_until("the WAL begins again", || {
+        create();
+        let pages: u64 = server.metric("nouns_sqlite_wal_pages").unwrap();
+        (pages < 512).then_some(())
+    });
 }

@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod backup;
 pub mod catalogue;
+pub mod checkpoint;
 pub mod completions;
 pub mod connection;
 pub mod database_files;

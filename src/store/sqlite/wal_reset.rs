@@ -6,6 +6,10 @@
 //! the writer stops admitting scans that have not begun (`ReadGate`), continues writing until those in flight
 //! are done, and then makes a checkpoint that resets the WAL, which takes as long as any checkpoint.
 //!
+//! That checkpoint (RESTART) waits for readers, and all writes wait with it. So it is tried only after one that
+//! waits for no reader (PASSIVE) has passed the frame at which the hold began: then no reader is left with an
+//! older snapshot, such as a backup by another process, which may keep it for minutes.
+//!
 //! A hold is short at first. After one that failed, the next hold is twice as long (exponential backoff) and
 //! begins when the WAL has grown further, up to the time limit of a statement, within which every scan ends.
 //! Reads of items and pages by id are never held back. Exports keep their snapshot for minutes: below the
@@ -28,6 +32,9 @@ pub const CHECKPOINT_PAGES: usize = 2_000;
 const HOLD_PAGES: usize = 8_192;
 /// The length of the first hold.
 const FIRST_HOLD_MAX: Duration = Duration::from_secs(1);
+/// How long a hold goes on when no scan is in flight any more: time for reads of items and pages to end. What
+/// blocks the reset after that is no read of ours.
+pub const SHORT_READS_MAX: Duration = Duration::from_millis(100);
 /// After a hold that timed out, the next one begins when the WAL has grown by this fraction of `HOLD_PAGES`.
 const RETRY_DIVISOR: usize = 4;
 /// When something other than our own scans blocked the reset, the next hold begins when the WAL has grown by
@@ -111,6 +118,9 @@ pub struct WalReset {
     statement_max: Duration,
     /// The end of the current hold.
     holding_until: Cell<Option<Instant>>,
+    /// The number of frames that must be checkpointed before a RESTART is tried: those of the WAL when the hold
+    /// began, or when the last RESTART was blocked.
+    frames_before_restart: Cell<usize>,
     /// The WAL size at which the next hold begins.
     next_hold: Cell<usize>,
     /// The length of the next hold, unless the WAL is at its limit.
@@ -154,9 +164,15 @@ impl WalReset {
             log_pages_max,
             statement_max,
             holding_until: Cell::new(None),
+            frames_before_restart: Cell::new(0),
             next_hold: Cell::new(hold_pages),
             hold_length: Cell::new(FIRST_HOLD_MAX.min(statement_max)),
         }
+    }
+
+    /// The number of pages from which on a checkpoint runs beside the writes: twice what an ordinary one copies.
+    pub fn long_pages(&self) -> usize {
+        self.checkpoint_pages * 2
     }
 
     pub fn is_holding(&self) -> bool {
@@ -168,7 +184,10 @@ impl WalReset {
         match self.holding_until.get() {
             None if pages < self.checkpoint_pages => WalAction::Nothing,
             None => WalAction::Checkpoint,
-            Some(_) if self.gate.is_drained() => WalAction::Reset,
+            Some(until) if self.gate.is_drained() => {
+                self.holding_until.set(Some(until.min(clock::now() + SHORT_READS_MAX)));
+                WalAction::Reset
+            }
             Some(until) if clock::now() < until => WalAction::Nothing,
             Some(_) => WalAction::GiveUp(WalBlocker::Scans),
         }
@@ -185,6 +204,19 @@ impl WalReset {
         let until = clock::now() + length;
         self.gate.close(until);
         self.holding_until.set(Some(until));
+        self.frames_before_restart.set(pages);
+    }
+
+    /// Whether a RESTART waits for short reads alone, after a PASSIVE checkpoint up to `checkpointed` of the
+    /// WAL's frames. A shorter WAL than at the beginning of the hold has been reset in the meantime.
+    pub fn can_restart(&self, frames: usize, checkpointed: usize) -> bool {
+        let required = self.frames_before_restart.get();
+        checkpointed >= required || frames < required
+    }
+
+    /// After a RESTART that was blocked by a reader that began during the hold.
+    pub fn restart_was_blocked(&self, frames: usize) {
+        self.frames_before_restart.set(frames);
     }
 
     /// After a checkpoint that failed to reset the WAL: whether the hold is over.

@@ -22,11 +22,14 @@ use crate::store::context::{CommitMode, StoreContext};
 use crate::store::driver::{Driver, poll_once};
 use crate::store::error::{StatementError, StoreError, WriteError, writer_stopped_error};
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
+use crate::store::sqlite::checkpoint::{
+    self, CheckpointResult, LongCheckpoint, LongCheckpointState,
+};
 use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
 use crate::store::sqlite::connection::BUSY_TIMEOUT;
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
 use crate::store::sqlite::export::SqliteExports;
-use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
+use crate::store::sqlite::wal_reset::{SHORT_READS_MAX, WalAction, WalBlocker, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
 use crate::store::{deliveries, write};
 use crate::{clock, fault};
@@ -35,8 +38,6 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test decides itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
-/// How long one attempt to reset the WAL waits for short reads to end.
-const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 /// While scans are held back, how often the writer checks whether those in flight have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
@@ -50,6 +51,7 @@ pub struct SqliteWriter {
     /// Pages in the WAL, as of the last commit.
     pub wal_pages: Arc<AtomicUsize>,
     pub wal_reset: WalReset,
+    pub long_checkpoint: LongCheckpoint,
     pub exports: Arc<SqliteExports>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
@@ -113,7 +115,7 @@ impl SqliteWriter {
         let mut next_sweep = clock::now();
         loop {
             if self.run_once(&mut next_sweep).is_break() {
-                return;
+                return self.long_checkpoint.wait();
             }
         }
     }
@@ -348,7 +350,7 @@ impl SqliteWriter {
         match self.wal_reset.next_action(pages) {
             WalAction::Nothing => {}
             WalAction::Checkpoint => {
-                self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
+                self.checkpoint_passively(pages);
                 self.wal_reset.hold_when_due(pages, self.exports.in_flight.has_any());
             }
             WalAction::Reset => self.reset_wal(pages),
@@ -356,38 +358,71 @@ impl SqliteWriter {
         }
     }
 
-    /// Makes a checkpoint; returns whether it was complete. A reader may block it, or the disk may be full:
-    /// the WAL then grows until the next one.
-    fn checkpoint(&self, pragma: &str) -> bool {
+    /// A checkpoint that waits for no reader. A long one runs beside the writes; it returns `None` then, and
+    /// when it fails.
+    fn checkpoint_passively(&self, pages: usize) -> Option<CheckpointResult> {
+        match self.long_checkpoint.poll() {
+            LongCheckpointState::Idle => {}
+            LongCheckpointState::Running => return None,
+            LongCheckpointState::Ended(took) => self.writer_metrics.checkpoint.observe_time(took),
+            LongCheckpointState::Failed(cause) => {
+                self.stop(&cause);
+                return None;
+            }
+        }
+        if self.long_checkpoint.is_long(pages) && self.long_checkpoint.start(pages).is_ok() {
+            return None;
+        }
+        let result = self.checkpoint(checkpoint::PASSIVE)?;
+        self.long_checkpoint.record(result);
+        Some(result)
+    }
+
+    /// A reader may block it, or the disk may be full: the WAL then grows until the next one.
+    fn checkpoint(&self, pragma: &str) -> Option<CheckpointResult> {
         let began = clock::now();
-        let busy = self.connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+        let result = checkpoint::checkpoint(&self.connection, pragma);
         self.writer_metrics.checkpoint.observe_time(clock::now().saturating_duration_since(began));
-        if let Err(error) = &busy
-            && error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+        if let Err(error) = &result
+            && checkpoint::is_disk_failure(error)
         {
             self.stop(&error.to_string());
         }
-        busy.is_ok_and(|busy| busy == 0)
+        result.ok().flatten()
     }
 
-    /// No scan is in flight: makes the checkpoint that resets the WAL.
+    /// No scan is in flight: makes the checkpoint that resets the WAL, unless it would wait for a reader of
+    /// another process.
     fn reset_wal(&self, pages: usize) {
         if self.stopped.load(Ordering::Relaxed) {
             return self.wal_reset.give_up(pages, WalBlocker::Others);
         }
-        let wait = |busy_max| self.connection.busy_timeout(busy_max);
-        let is_reset =
-            wait(RESET_BUSY_MAX).is_ok() && self.checkpoint("PRAGMA wal_checkpoint(RESTART)");
-        // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
-        let _ = wait(BUSY_TIMEOUT);
-        if is_reset {
+        let passive = self.checkpoint_passively(pages);
+        if self.long_checkpoint.is_running() {
+            return;
+        }
+        let can_restart = passive
+            .is_some_and(|result| self.wal_reset.can_restart(result.frames, result.checkpointed));
+        if can_restart && self.restart_wal() {
             self.wal_pages.store(0, Ordering::Relaxed);
             self.writer_metrics.wal_pages.set(0);
             self.writer_metrics.wal_resets.add(1);
-            self.wal_reset.finish();
-        } else if self.wal_reset.is_last_try() {
+            return self.wal_reset.finish();
+        }
+        if can_restart {
+            self.wal_reset.restart_was_blocked(pages);
+        }
+        if self.wal_reset.is_last_try() {
             self.give_up_reset(pages, WalBlocker::Others);
         }
+    }
+
+    fn restart_wal(&self) -> bool {
+        let wait = |busy_max| self.connection.busy_timeout(busy_max);
+        let result = wait(SHORT_READS_MAX).ok().and_then(|()| self.checkpoint(checkpoint::RESTART));
+        // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
+        let _ = wait(BUSY_TIMEOUT);
+        result.is_some_and(|result| !result.is_blocked)
     }
 
     fn give_up_reset(&self, pages: usize, blocker: WalBlocker) {
