@@ -80,8 +80,7 @@ impl Backups<'_> {
                     return Err(format!("nouns backup: {ended:?}"));
                 }
                 first.get_or_insert(began.elapsed());
-                // A copy is as large as the database.
-                std::fs::remove_file(&file).map_err(|error| error.to_string())?;
+                // The copies stay until the end: to remove one delays the syncs of other files.
             }
             Ok(first.unwrap_or_default())
         });
