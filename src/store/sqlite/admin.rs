@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::driver::poll_once;
 use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_error};
+use crate::store::sqlite::checkpoint;
 use crate::store::sqlite::connection::{
     CACHE_KIB, configure_connection, count_wal_pages, explain_error, inspect, open_for_reading,
     sync_fully, try_lock,
@@ -154,12 +154,9 @@ impl SqliteAdmin {
         if self.wal_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return Ok(());
         }
-        let pragma = "PRAGMA wal_checkpoint(PASSIVE)";
-        match self.connection.query_row(pragma, [], |_| Ok(())) {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
-                // The next server makes it, after the recovery of the WAL.
-                let stop = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-                let _ = self.connection.set_db_config(stop, true);
+        match checkpoint::checkpoint(&self.connection, checkpoint::PASSIVE) {
+            Err(error) if checkpoint::is_disk_failure(&error) => {
+                let _ = checkpoint::keep_wal_on_close(&self.connection);
                 let cause = format!("a checkpoint of the database failed: {error}");
                 Err(StoreError::Unavailable(cause))
             }

@@ -21,7 +21,6 @@ use crate::store::error::{MigrationError, OpenError, StatementError};
 use crate::store::replay_protection::UsedNonces;
 use crate::store::retention::ClockDoubtLog;
 use crate::store::sql::dialect::SQLITE;
-use crate::store::sqlite::checkpoint::LongCheckpoint;
 use crate::store::sqlite::connection::{
     APPLICATION_ID, FORMAT, count_wal_pages, explain_error, sync_fully, try_lock,
 };
@@ -104,15 +103,13 @@ fn open_locked(
     let counted = metrics.writer();
     let (queue, jobs) = WriteQueue::new(&counted);
     let stopped = Arc::clone(&counted.stopped);
-    let wal_reset = WalReset::new(gate, &model.server.limits);
     let writer = SqliteWriter {
         connection,
         context: Arc::clone(&context),
         queue: jobs,
         stopped: Arc::clone(&stopped),
         wal_pages: log_pages,
-        long_checkpoint: LongCheckpoint::new(files.real_path.clone(), wal_reset.long_pages()),
-        wal_reset,
+        wal_reset: WalReset::new(gate, &model.server.limits),
         exports: Arc::clone(&exports),
         log: log.clone(),
         metrics: Arc::clone(metrics),

@@ -32,9 +32,6 @@ pub const CHECKPOINT_PAGES: usize = 2_000;
 const HOLD_PAGES: usize = 8_192;
 /// The length of the first hold.
 const FIRST_HOLD_MAX: Duration = Duration::from_secs(1);
-/// How long a hold goes on when no scan is in flight any more: time for reads of items and pages to end. What
-/// blocks the reset after that is no read of ours.
-pub const SHORT_READS_MAX: Duration = Duration::from_millis(100);
 /// After a hold that timed out, the next one begins when the WAL has grown by this fraction of `HOLD_PAGES`.
 const RETRY_DIVISOR: usize = 4;
 /// When something other than our own scans blocked the reset, the next hold begins when the WAL has grown by
@@ -170,11 +167,6 @@ impl WalReset {
         }
     }
 
-    /// The number of pages from which on a checkpoint runs beside the writes: twice what an ordinary one copies.
-    pub fn long_pages(&self) -> usize {
-        self.checkpoint_pages * 2
-    }
-
     pub fn is_holding(&self) -> bool {
         self.holding_until.get().is_some()
     }
@@ -184,10 +176,7 @@ impl WalReset {
         match self.holding_until.get() {
             None if pages < self.checkpoint_pages => WalAction::Nothing,
             None => WalAction::Checkpoint,
-            Some(until) if self.gate.is_drained() => {
-                self.holding_until.set(Some(until.min(clock::now() + SHORT_READS_MAX)));
-                WalAction::Reset
-            }
+            Some(_) if self.gate.is_drained() => WalAction::Reset,
             Some(until) if clock::now() < until => WalAction::Nothing,
             Some(_) => WalAction::GiveUp(WalBlocker::Scans),
         }
@@ -313,6 +302,20 @@ mod tests {
         reset.hold_when_due(162 + 128 * OTHER_BLOCKER_FACTOR, true);
         assert!(reset.is_holding());
         drop(permit);
+    }
+
+    #[test]
+    fn wal_restart_waits_until_the_frames_before_the_hold_are_checkpointed() {
+        let reset = reset_with(&Arc::new(ReadGate::default()), 1 << 20);
+        reset.hold_when_due(128, false);
+        assert!(!reset.can_restart(140, 0));
+        assert!(!reset.can_restart(140, 127), "a reader has an older snapshot");
+        assert!(reset.can_restart(140, 128));
+        assert!(reset.can_restart(20, 0), "the WAL has begun again");
+        // By a reader that began after the hold.
+        reset.restart_was_blocked(140);
+        assert!(!reset.can_restart(150, 139));
+        assert!(reset.can_restart(150, 140));
     }
 
     #[test]

@@ -22,14 +22,12 @@ use crate::store::context::{CommitMode, StoreContext};
 use crate::store::driver::{Driver, poll_once};
 use crate::store::error::{StatementError, StoreError, WriteError, writer_stopped_error};
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
-use crate::store::sqlite::checkpoint::{
-    self, CheckpointResult, LongCheckpoint, LongCheckpointState,
-};
+use crate::store::sqlite::checkpoint::{self, CheckpointResult};
 use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
 use crate::store::sqlite::connection::BUSY_TIMEOUT;
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
 use crate::store::sqlite::export::SqliteExports;
-use crate::store::sqlite::wal_reset::{SHORT_READS_MAX, WalAction, WalBlocker, WalReset};
+use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
 use crate::store::{deliveries, write};
 use crate::{clock, fault};
@@ -38,6 +36,8 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test decides itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
+/// How long one attempt to reset the WAL waits for short reads to end.
+const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 /// While scans are held back, how often the writer checks whether those in flight have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
@@ -51,7 +51,6 @@ pub struct SqliteWriter {
     /// Pages in the WAL, as of the last commit.
     pub wal_pages: Arc<AtomicUsize>,
     pub wal_reset: WalReset,
-    pub long_checkpoint: LongCheckpoint,
     pub exports: Arc<SqliteExports>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
@@ -115,7 +114,7 @@ impl SqliteWriter {
         let mut next_sweep = clock::now();
         loop {
             if self.run_once(&mut next_sweep).is_break() {
-                return self.long_checkpoint.wait();
+                return;
             }
         }
     }
@@ -350,7 +349,7 @@ impl SqliteWriter {
         match self.wal_reset.next_action(pages) {
             WalAction::Nothing => {}
             WalAction::Checkpoint => {
-                self.checkpoint_passively(pages);
+                self.checkpoint(checkpoint::PASSIVE);
                 self.wal_reset.hold_when_due(pages, self.exports.in_flight.has_any());
             }
             WalAction::Reset => self.reset_wal(pages),
@@ -358,27 +357,8 @@ impl SqliteWriter {
         }
     }
 
-    /// A checkpoint that waits for no reader. A long one runs beside the writes; it returns `None` then, and
-    /// when it fails.
-    fn checkpoint_passively(&self, pages: usize) -> Option<CheckpointResult> {
-        match self.long_checkpoint.poll() {
-            LongCheckpointState::Idle => {}
-            LongCheckpointState::Running => return None,
-            LongCheckpointState::Ended(took) => self.writer_metrics.checkpoint.observe_time(took),
-            LongCheckpointState::Failed(cause) => {
-                self.stop(&cause);
-                return None;
-            }
-        }
-        if self.long_checkpoint.is_long(pages) && self.long_checkpoint.start(pages).is_ok() {
-            return None;
-        }
-        let result = self.checkpoint(checkpoint::PASSIVE)?;
-        self.long_checkpoint.record(result);
-        Some(result)
-    }
-
-    /// A reader may block it, or the disk may be full: the WAL then grows until the next one.
+    /// Makes a checkpoint; `None` if it failed. A reader may block it, or the disk may be full: the WAL then grows
+    /// until the next one.
     fn checkpoint(&self, pragma: &str) -> Option<CheckpointResult> {
         let began = clock::now();
         let result = checkpoint::checkpoint(&self.connection, pragma);
@@ -397,11 +377,8 @@ impl SqliteWriter {
         if self.stopped.load(Ordering::Relaxed) {
             return self.wal_reset.give_up(pages, WalBlocker::Others);
         }
-        let passive = self.checkpoint_passively(pages);
-        if self.long_checkpoint.is_running() {
-            return;
-        }
-        let can_restart = passive
+        let can_restart = self
+            .checkpoint(checkpoint::PASSIVE)
             .is_some_and(|result| self.wal_reset.can_restart(result.frames, result.checkpointed));
         if can_restart && self.restart_wal() {
             self.wal_pages.store(0, Ordering::Relaxed);
@@ -419,7 +396,7 @@ impl SqliteWriter {
 
     fn restart_wal(&self) -> bool {
         let wait = |busy_max| self.connection.busy_timeout(busy_max);
-        let result = wait(SHORT_READS_MAX).ok().and_then(|()| self.checkpoint(checkpoint::RESTART));
+        let result = wait(RESET_BUSY_MAX).ok().and_then(|()| self.checkpoint(checkpoint::RESTART));
         // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
         let _ = wait(BUSY_TIMEOUT);
         result.is_some_and(|result| !result.is_blocked)
@@ -474,6 +451,8 @@ impl SqliteWriter {
 
     fn stop(&self, cause: &str) {
         self.stopped.store(true, Ordering::Relaxed);
+        // Fails only for an unknown setting.
+        let _ = checkpoint::keep_wal_on_close(&self.connection);
         let message =
             "the writer has stopped; reads continue; check the disk and restart the server";
         self.log.event(Level::Error, message, &[("cause", &cause)]);

@@ -122,7 +122,7 @@ impl BatchScenario {
         let (things, entries, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         assert!(
             (things, entries, all) == (1, 1, 1) || (things, entries, all) == (0, 0, 0),
-            "{name}"
+            "{name}: {things} items, {all} entries, {entries} of them as expected"
         );
         things == 1
     }

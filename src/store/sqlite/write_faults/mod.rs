@@ -32,7 +32,6 @@ use crate::store::driver::poll_once;
 use crate::store::error::StoreError;
 use crate::store::retention::ClockDoubtLog;
 use crate::store::sql::dialect::SQLITE;
-use crate::store::sqlite::checkpoint::LongCheckpoint;
 use crate::store::sqlite::completions::{CompletionQueue, WriteResult};
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
@@ -107,7 +106,6 @@ impl WriterHarness {
             stopped: Arc::new(AtomicBool::new(false)),
             wal_pages: Arc::new(AtomicUsize::new(0)),
             wal_reset: WalReset::new(Arc::clone(&gate), &model.server.limits),
-            long_checkpoint: LongCheckpoint::new(std::path::PathBuf::new(), usize::MAX),
             exports: SqliteExports::new(std::path::PathBuf::new(), &context, &metrics, &gate),
             log: LOG.clone(),
             metrics,
