@@ -434,7 +434,8 @@ struct PageLink {
 
 impl PageLink {
     fn add(&mut self, name: &str, value: &str) {
-        let _ = write!(self.query, "{}&", encode_pair(name, value));
+        push_pair(&mut self.query, name, value);
+        self.query.push('&');
     }
 
     /// `meant` is the filter in canonical spelling.
@@ -468,7 +469,15 @@ impl PageLink {
 
 /// A parameter as part of a query.
 pub fn encode_pair(name: &str, value: &str) -> String {
-    format!("{}={}", utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED))
+    let mut pair = String::with_capacity(name.len() + value.len() + 16);
+    push_pair(&mut pair, name, value);
+    pair
+}
+
+fn push_pair(query: &mut String, name: &str, value: &str) {
+    query.extend(utf8_percent_encode(name, ESCAPED));
+    query.push('=');
+    query.extend(utf8_percent_encode(value, ESCAPED));
 }
 
 #[cfg(test)]

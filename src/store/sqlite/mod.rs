@@ -25,6 +25,7 @@ pub mod recovery;
 pub mod restore;
 #[cfg(test)]
 mod startup_faults;
+pub mod wal_file;
 pub mod wal_reset;
 pub mod worker;
 #[cfg(test)]

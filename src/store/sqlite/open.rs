@@ -29,6 +29,7 @@ use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::reader::{PoolKind, ReaderPool};
 use crate::store::sqlite::recovery::{StartupCheckpoint, open_recovered};
+use crate::store::sqlite::wal_file::{self, WalFile};
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::worker::SqliteStore;
 use crate::store::sqlite::write_queue::WriteQueue;
@@ -110,6 +111,7 @@ fn open_locked(
         stopped: Arc::clone(&stopped),
         wal_pages: log_pages,
         wal_reset: WalReset::new(gate, &model.server.limits),
+        wal_file: WalFile::default(),
         exports: Arc::clone(&exports),
         log: log.clone(),
         metrics: Arc::clone(metrics),
@@ -168,7 +170,7 @@ fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnect
     }
     sync_fully(&connection).map_err(explain)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
-    connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(explain)?;
+    wal_file::set_first_limit(&connection).map_err(explain)?;
     let log_pages = count_wal_pages(&mut connection).map_err(explain)?;
     create_or_migrate(files, &connection, model, is_empty)?;
     Ok(WriterConnection { connection, wal_pages: log_pages, checkpoint })

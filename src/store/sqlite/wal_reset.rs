@@ -24,7 +24,7 @@ use crate::clock;
 use crate::model::settings::ServerLimits;
 
 /// The page size: SQLite's default, which we never change.
-const PAGE_BYTES: usize = 4_096;
+pub const PAGE_BYTES: usize = 4_096;
 /// The WAL size that triggers a checkpoint (8 MiB). With fewer pages, a hot page is copied too often; with
 /// more, recovery after a crash reads longer, and from 4,096 pages on so does every reader.
 pub const CHECKPOINT_PAGES: usize = 2_000;

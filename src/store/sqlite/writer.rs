@@ -27,6 +27,7 @@ use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
 use crate::store::sqlite::connection::BUSY_TIMEOUT;
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
 use crate::store::sqlite::export::SqliteExports;
+use crate::store::sqlite::wal_file::WalFile;
 use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
 use crate::store::{deliveries, write};
@@ -51,6 +52,7 @@ pub struct SqliteWriter {
     /// Pages in the WAL, as of the last commit.
     pub wal_pages: Arc<AtomicUsize>,
     pub wal_reset: WalReset,
+    pub wal_file: WalFile,
     pub exports: Arc<SqliteExports>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
@@ -346,6 +348,8 @@ impl SqliteWriter {
         let pages = self.wal_pages.load(Ordering::Relaxed);
         self.writer_metrics.wal_pages.set(pages);
         self.exports.cancel_for_wal(pages);
+        // Fails only without memory; the WAL file is then cut to an earlier limit.
+        let _ = self.wal_file.limit_size(&self.connection, pages);
         match self.wal_reset.next_action(pages) {
             WalAction::Nothing => {}
             WalAction::Checkpoint => {

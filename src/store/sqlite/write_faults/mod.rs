@@ -35,6 +35,7 @@ use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::completions::{CompletionQueue, WriteResult};
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
+use crate::store::sqlite::wal_file::WalFile;
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteQueue};
 use crate::store::sqlite::writer::SqliteWriter;
@@ -106,6 +107,7 @@ impl WriterHarness {
             stopped: Arc::new(AtomicBool::new(false)),
             wal_pages: Arc::new(AtomicUsize::new(0)),
             wal_reset: WalReset::new(Arc::clone(&gate), &model.server.limits),
+            wal_file: WalFile::default(),
             exports: SqliteExports::new(std::path::PathBuf::new(), &context, &metrics, &gate),
             log: LOG.clone(),
             metrics,
