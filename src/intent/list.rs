@@ -434,8 +434,7 @@ struct PageLink {
 
 impl PageLink {
     fn add(&mut self, name: &str, value: &str) {
-        push_pair(&mut self.query, name, value);
-        self.query.push('&');
+        let _ = write!(self.query, "{}&", encode_pair(name, value));
     }
 
     /// `meant` is the filter in canonical spelling.
@@ -469,15 +468,7 @@ impl PageLink {
 
 /// A parameter as part of a query.
 pub fn encode_pair(name: &str, value: &str) -> String {
-    let mut pair = String::with_capacity(name.len() + value.len() + 16);
-    push_pair(&mut pair, name, value);
-    pair
-}
-
-fn push_pair(query: &mut String, name: &str, value: &str) {
-    query.extend(utf8_percent_encode(name, ESCAPED));
-    query.push('=');
-    query.extend(utf8_percent_encode(value, ESCAPED));
+    format!("{}={}", utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED))
 }
 
 #[cfg(test)]

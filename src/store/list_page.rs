@@ -12,14 +12,11 @@ use crate::store::error::{StatementError, StoreError};
 use crate::store::existence::require_parents;
 use crate::store::sql::condition::row_conditions::SelectedBy;
 use crate::store::sql::list::ListStatements;
-use crate::store::sql::list_columns::ListColumns;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item, Page, Value};
 
 /// A page of large items ends early: the size of a response is bounded too.
 const PAGE_BYTES_MAX: usize = 8 << 20;
-/// The number of items for which a page has space from the beginning.
-const ITEMS_ALLOCATED_MAX: usize = 64;
 
 /// The rows of a page, as they are loaded.
 struct PageRows<'a> {
@@ -117,8 +114,8 @@ impl<'a> PageRead<'a> {
         let mut position = key.as_ref().map(|key| key.statement_for(driver));
         let resource = collection.resource;
         let is_located = ancestors.is_some();
-        let items = Vec::with_capacity(list.limit.min(ITEMS_ALLOCATED_MAX) + 1);
-        let mut rows = PageRows { context, resource, items, bytes: 0, position: None, ancestors };
+        let mut rows =
+            PageRows { context, resource, items: Vec::new(), bytes: 0, position: None, ancestors };
         if list.is_whole_by_id() && !is_located {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
@@ -185,7 +182,7 @@ pub fn list_statements<'a>(
     list: &'a ListQuery,
     by: SelectedBy,
 ) -> ListStatements<'a> {
-    ListStatements::new(&context.model, list_columns(context, collection), collection, list, by)
+    ListStatements::new(&context.model, context.sql.dialect, collection, list, by)
 }
 
 /// As `list_statements`, with the ids of the ancestors of each item of a flat collection.
@@ -195,11 +192,7 @@ pub fn located_statements<'a>(
     list: &'a ListQuery,
     by: SelectedBy,
 ) -> ListStatements<'a> {
-    ListStatements::located(&context.model, list_columns(context, collection), collection, list, by)
-}
-
-fn list_columns<'a>(context: &'a StoreContext, collection: &Collection) -> &'a ListColumns {
-    &context.sql.table_statements(collection.resource).list_columns
+    ListStatements::located(&context.model, context.sql.dialect, collection, list, by)
 }
 
 /// The total number of items of a list, over all pages.

@@ -157,11 +157,11 @@ fn read_columns(
     let created_at = required_column("created_at", row.moment(next()))?;
     let updated_at = required_column("updated_at", row.moment(next()))?;
     let version = required_column("version", row.integer(next()))?;
-    // `collect` would not know the number of values, and allocate more than once.
-    let mut values = Vec::with_capacity(resource.fields.len());
-    for field in &resource.fields {
-        values.push(with_column_name(&field.name, read_value(field, row, next()))?);
-    }
+    let values = resource
+        .fields
+        .iter()
+        .map(|field| with_column_name(&field.name, read_value(field, row, next())))
+        .collect::<Result<_, _>>()?;
     Ok(Item { id, parent, created_at, updated_at, version, values })
 }
 

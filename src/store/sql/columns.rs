@@ -87,13 +87,8 @@ impl AncestorJoin {
     }
 }
 
-pub fn where_clause<'a>(terms: impl IntoIterator<Item = &'a String>) -> String {
-    let mut clause = String::new();
-    for term in terms {
-        clause.push_str(if clause.is_empty() { " WHERE " } else { " AND " });
-        clause.push_str(term);
-    }
-    clause
+pub fn where_clause(terms: &[String]) -> String {
+    if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
 }
 
 /// The join that proves the ids of all ancestors.

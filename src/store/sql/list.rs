@@ -7,8 +7,6 @@ mod filter;
 mod related_rows;
 mod statement_builder;
 
-use std::borrow::Cow;
-
 use related_rows::RelatedRows;
 use statement_builder::StatementBuilder;
 
@@ -20,16 +18,17 @@ use crate::model::derivation::Derivation;
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
-use crate::store::sql::columns::{AncestorJoin, ancestor_join, flat_join, where_clause};
+use crate::store::sql::columns::{
+    AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
+};
 use crate::store::sql::condition::row_conditions::{SelectedBy, write_row_conditions};
 use crate::store::sql::condition::{ConditionParameter, ConditionWriter, TableAlias};
 use crate::store::sql::derived::DerivedColumn;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
-use crate::store::sql::list_columns::{ITEM_ALIAS, ListColumns, id_kind, id_type};
 use crate::store::sql::operand::{ListOperand, field_operand};
 use crate::store::statement::{Bind, Statement};
-use crate::value::{Id, Value};
+use crate::value::{Id, IdKind, Value};
 
 /// Which items of a list a statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +51,7 @@ pub struct ListStatements<'a> {
     resource: &'a Resource,
     list: &'a ListQuery,
     scope: &'a AccessScope,
-    columns: &'a ListColumns,
-    select: Cow<'a, str>,
+    select: String,
     from: String,
     /// The columns with the ids of the ancestors, from the nearest, as far as they are joined.
     ancestor_columns: Vec<String>,
@@ -72,34 +70,36 @@ pub struct ListStatements<'a> {
 #[derive(Debug)]
 struct SortColumn<'a> {
     key: &'a SortKey,
-    operand: Cow<'a, ListOperand>,
+    operand: ListOperand,
 }
+
+/// The alias of the list's own table.
+const ITEM_ALIAS: &str = "t0";
 
 impl<'a> ListStatements<'a> {
     pub fn new(
         model: &'a Model,
-        columns: &'a ListColumns,
+        dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
         by: SelectedBy,
     ) -> Self {
-        Self::build(model, columns, collection, list, (by, 0))
+        Self::build(model, dialect, collection, list, (by, 0))
     }
 
     /// The same for a flat collection, with the ids of the ancestors above the parent after the columns of an item.
     pub fn located(
         model: &'a Model,
-        columns: &'a ListColumns,
+        dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
         by: SelectedBy,
     ) -> Self {
         let above = model.resource(collection.resource).depth.saturating_sub(1);
-        let mut listing = Self::build(model, columns, collection, list, (by, above));
+        let mut listing = Self::build(model, dialect, collection, list, (by, above));
         for column in listing.ancestor_columns.iter().skip(1).take(above) {
-            let select = listing.select.to_mut();
-            select.push_str(", ");
-            select.push_str(column);
+            listing.select.push_str(", ");
+            listing.select.push_str(column);
         }
         listing
     }
@@ -107,13 +107,13 @@ impl<'a> ListStatements<'a> {
     /// With the rows of at least `joined` ancestors, of a flat collection.
     fn build(
         model: &'a Model,
-        columns: &'a ListColumns,
+        dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
         (by, joined): (SelectedBy, usize),
     ) -> Self {
         let Collection { resource, form, ancestors, scope } = collection;
-        let (resource, dialect) = (model.resource(*resource), columns.dialect);
+        let resource = model.resource(*resource);
         let mut terms = ConditionWriter::new(model, dialect, 1);
         let scope_conditions = write_row_conditions(&mut terms, resource, scope, by);
         let item = TableAlias { resource, alias: ITEM_ALIAS, this: None };
@@ -135,17 +135,16 @@ impl<'a> ListStatements<'a> {
                 (flat_join(model, resource, scope, joined), Vec::new())
             }
         };
-        let AncestorJoin { from, columns: ancestor_columns } = chain;
+        let AncestorJoin { from, columns } = chain;
         let ancestor_ids = ancestors.iter().rev().copied().collect();
         let mut listing = Self {
             dialect,
             resource,
             list,
             scope,
-            columns,
-            select: Cow::Borrowed(&columns.select),
+            select: select_list(resource, "t0."),
             from,
-            ancestor_columns,
+            ancestor_columns: columns,
             scope_conditions,
             parameters,
             path_conditions,
@@ -188,37 +187,16 @@ impl<'a> ListStatements<'a> {
     pub fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
         // SQLite searches by the first bound of a column in the text, so that the cursor goes before the filters.
-        let mut all = self.cursor_conditions(&mut writer, section);
-        all.append(&mut self.filter_conditions(&mut writer));
-        let text = self.page_text(&mut writer, &all, (section, limit));
+        let cursor = self.cursor_conditions(&mut writer, section);
+        let all = [self.fixed_conditions(), cursor, self.filter_conditions(&mut writer)].concat();
+        let (select, from, order) = (&self.select, &self.from, self.order_by(section));
+        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
+        let condition = where_clause(&all);
+        let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
         match is_index_range(self.list, self.resource) && self.scope_conditions.is_empty() {
             true => Statement::of_range(text, writer.into_binds()),
             false => Statement::of_list(text, writer.into_binds()),
         }
-    }
-
-    /// With the conditions of the scope and of the path before the others.
-    fn page_text(
-        &self,
-        writer: &mut StatementBuilder<'_>,
-        others: &[String],
-        (section, limit): (ListSection, i64),
-    ) -> String {
-        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
-        let fixed = self.scope_conditions.iter().chain(&self.path_conditions);
-        let condition = where_clause(fixed.chain(others));
-        let order = self.order_by(section);
-        let parts: [&str; 8] = [
-            "SELECT ",
-            &self.select,
-            " FROM ",
-            &self.from,
-            &condition,
-            " ORDER BY ",
-            &order,
-            " LIMIT ",
-        ];
-        parts.concat() + &limit
     }
 
     /// The first items of each of these parents, of a flat collection, where the engine has lateral joins. It reads as
@@ -246,10 +224,13 @@ impl<'a> ListStatements<'a> {
     /// The first items of one parent, of a flat collection.
     pub fn of_parent(&self, parent: Id, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.filter_conditions(&mut writer);
+        let mut all = self.conditions(&mut writer);
         let (column, kind) = self.parent_column();
         all.push(format!("{column} = {}", writer.bind(Bind::Id(parent), kind)));
-        let text = self.page_text(&mut writer, &all, (ListSection::Unsplit, limit));
+        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
+        let (select, from, order) = (&self.select, &self.from, self.order_by(ListSection::Unsplit));
+        let condition = where_clause(&all);
+        let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
         Statement::of_list(text, writer.into_binds())
     }
 
@@ -300,11 +281,8 @@ impl<'a> ListStatements<'a> {
     }
 
     /// An attribute of the items.
-    fn operand(&self, attribute: &Attribute) -> Cow<'a, ListOperand> {
-        if let Some(column) = self.columns.operand(attribute) {
-            return Cow::Borrowed(column);
-        }
-        Cow::Owned(match attribute {
+    fn operand(&self, attribute: &Attribute) -> ListOperand {
+        match attribute {
             Attribute::Ancestor(at) => {
                 let (columns, keys) = (&self.ancestor_columns, &self.resource.ancestor_keys);
                 let (column, key) = columns
@@ -314,7 +292,7 @@ impl<'a> ListStatements<'a> {
                 ListOperand::expression(column, id_type(key.id))
             }
             attribute => self.operand_of(self.item(), attribute),
-        })
+        }
     }
 
     /// An attribute of a row.
@@ -336,9 +314,9 @@ impl<'a> ListStatements<'a> {
     }
 
     /// An attribute of the items, as they are sorted by it.
-    fn sort_operand(&self, SortKey { attribute, .. }: &SortKey) -> Cow<'a, ListOperand> {
+    fn sort_operand(&self, SortKey { attribute, .. }: &SortKey) -> ListOperand {
         match attribute.has_sort_key(self.resource) {
-            true => Cow::Owned(derived_operand(self.item(), attribute, Derivation::SortKey)),
+            true => derived_operand(self.item(), attribute, Derivation::SortKey),
             false => self.operand(attribute),
         }
     }
@@ -446,7 +424,7 @@ impl<'a> ListStatements<'a> {
     }
 
     fn order_by(&self, section: ListSection) -> String {
-        let mut order = String::with_capacity(64);
+        let mut keys: Vec<String> = Vec::with_capacity(self.sort.len() + 1);
         let is_one = matches!(section, ListSection::KeyAbsent | ListSection::KeyEqual);
         let is_needless = is_one && !self.dialect.is_null_sort_key_needed;
         let sort = self.sort.iter().enumerate().skip(usize::from(is_needless));
@@ -461,13 +439,10 @@ impl<'a> ListStatements<'a> {
                 (_, true) => " DESC NULLS FIRST",
                 (_, false) => " NULLS LAST",
             };
-            order.push_str(column);
-            order.push_str(absent);
-            order.push_str(", ");
+            keys.push(format!("{column}{absent}"));
         }
-        order.push_str("t0.\"id\"");
-        order.push_str(if self.list.is_id_descending { " DESC" } else { "" });
-        order
+        keys.push(format!("t0.\"id\"{}", if self.list.is_id_descending { " DESC" } else { "" }));
+        keys.join(", ")
     }
 }
 
@@ -493,6 +468,17 @@ fn derived_operand(
     let field = column.or_bug("only fields have derived texts");
     let derived = DerivedColumn { at: 0, field, derivation };
     ListOperand::column(alias, &derived.name(), OperandType::Text)
+}
+
+fn id_kind(resource: &Resource) -> OperandType {
+    id_type(resource.id)
+}
+
+fn id_type(kind: IdKind) -> OperandType {
+    match kind {
+        IdKind::Uuid => OperandType::Uuid,
+        IdKind::Integer => OperandType::Units(0),
+    }
 }
 
 fn direction_operator(is_descending: bool) -> &'static str {

@@ -17,7 +17,6 @@ pub mod idempotency;
 pub mod insert;
 pub mod links;
 pub mod list;
-pub mod list_columns;
 pub mod migration;
 pub mod operand;
 pub mod read_statements;

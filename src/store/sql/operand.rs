@@ -7,7 +7,7 @@ use crate::store::sql::expressions::OperandType;
 use crate::value::IdKind;
 
 /// A column or expression that is filtered or sorted by, as SQL.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ListOperand {
     pub text: String,
     /// The indexed form, used for lookups and sorting: a prefix of a long text.

@@ -12,7 +12,6 @@ use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
 use crate::store::sql::links::LinkStatements;
-use crate::store::sql::list_columns::ListColumns;
 #[cfg(any(fuzzing, test))]
 use crate::store::sql::read_statements::FlatStatements;
 use crate::store::sql::read_statements::ReadStatements;
@@ -96,7 +95,6 @@ pub struct SqlStatements {
 pub struct TableStatements {
     /// The read statements without a row filter.
     pub read: ReadStatements,
-    pub list_columns: ListColumns,
     /// The columns in the order of `columns`; then the change log entry, where one statement writes both.
     pub insert: String,
     /// Multi-row INSERT with the change log entries, where one statement writes both: each parameter is an
@@ -117,7 +115,6 @@ impl TableStatements {
         let (name, all) = (quote_name(&resource.table), select_list(resource, ""));
         Self {
             read: ReadStatements::new(model, dialect, resource, &AccessScope::default()),
-            list_columns: ListColumns::new(resource, dialect),
             insert: insert_row(resource, dialect),
             insert_batch: insert_rows(model, resource, dialect),
             update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),

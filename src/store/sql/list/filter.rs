@@ -14,8 +14,9 @@ use crate::store::sql::columns::quote_name;
 use crate::store::sql::condition::TableAlias;
 use crate::store::sql::ddl::link_table;
 use crate::store::sql::expressions::comparison_operator;
-use crate::store::sql::list::{ListStatements, StatementBuilder, derived_operand};
-use crate::store::sql::list_columns::{id_kind, id_type};
+use crate::store::sql::list::{
+    ListStatements, StatementBuilder, derived_operand, id_kind, id_type,
+};
 use crate::store::sql::operand::{ListOperand, element_operand};
 use crate::store::statement::Bind;
 use crate::value::{Id, IdKind, Value};

@@ -62,12 +62,11 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
                 ROOMS => ["house_id=1", "house_id:in=1,2", "name=r7", "sort=name"],
                 _ => ["house_id=1&sort=-id", &of_room, "watts=7", "watts:gt=7&sort=-watts"],
             };
-            let columns = ListColumns::new(model.resource(resource), dialect);
             for query in queries {
                 let (list, collection) =
                     (flat_list(model, resource, query), flat(resource, scope.clone()));
                 let listing =
-                    ListStatements::new(model, &columns, &collection, &list, SelectedBy::Condition);
+                    ListStatements::new(model, dialect, &collection, &list, SelectedBy::Condition);
                 for section in listing.sections() {
                     let name = format!("{who} {} {query}", declared.name);
                     all.push(NamedStatement::new(name, listing.page(section, 51)));

@@ -9,7 +9,6 @@ use super::test_plans::{
 use super::*;
 use crate::model::{self, ResourceIndex};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
-use crate::value::IdKind;
 
 const MODEL: &str = r#"
 title = "Houses"
@@ -36,10 +35,9 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
         let mut push = |what: &str, statement: Statement<'_>| {
             all.push(NamedStatement::new(format!("{who} {what}"), statement));
         };
-        let columns = ListColumns::new(model.resource(ROOMS), dialect);
         for query in ["", "sort=-id", "sort=-size", "sort=name", "size=5"] {
             let list = flat_list(model, ROOMS, query);
-            let listing = ListStatements::new(model, &columns, &collection, &list, SelectedBy::Key);
+            let listing = ListStatements::new(model, dialect, &collection, &list, SelectedBy::Key);
             let parents = [Id::Integer(1), Id::Integer(2)];
             push(
                 query,
@@ -50,7 +48,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
             );
         }
         let list = flat_list(model, ROOMS, "");
-        let listing = ListStatements::located(model, &columns, &collection, &list, SelectedBy::Key);
+        let listing = ListStatements::located(model, dialect, &collection, &list, SelectedBy::Key);
         let id = IdKind::Uuid.parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
         push("by id", listing.with_ids(&[id, id]));
     }

@@ -50,11 +50,10 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
     let mut all = Vec::new();
     for (who, scope) in [("all", AccessScope::default()), ("clerk", role_scope(model, "clerk"))] {
         let collection = flat(ORDERS, scope);
-        let columns = ListColumns::new(model.resource(ORDERS), dialect);
         for query in QUERIES {
             let list = flat_list(model, ORDERS, query);
             let listing =
-                ListStatements::new(model, &columns, &collection, &list, SelectedBy::Condition);
+                ListStatements::new(model, dialect, &collection, &list, SelectedBy::Condition);
             let statement = listing.page(listing.sections()[0], 51);
             all.push(NamedStatement::new(format!("{who} {query}"), statement));
         }

@@ -59,14 +59,13 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
     ] {
         let (scope, name) = (role_scope(model, role), &model.resource(resource).name);
         let collection = flat(resource, scope.clone());
-        let columns = ListColumns::new(model.resource(resource), dialect);
         for query in ["", "sort=-id", "title=x", "sort=title"] {
             if resource == COMMENTS && query.contains("title") {
                 continue;
             }
             let list = flat_list(model, resource, query);
             let listing =
-                ListStatements::new(model, &columns, &collection, &list, SelectedBy::Condition);
+                ListStatements::new(model, dialect, &collection, &list, SelectedBy::Condition);
             for section in listing.sections() {
                 let name = format!("{role} {name} {query} {section:?}");
                 all.push(NamedStatement::new(name, listing.page(section, 51)));

@@ -24,11 +24,7 @@ impl<'s> StatementBuilder<'s> {
     pub fn bind(&mut self, bind: Bind<'s>, kind: OperandType) -> String {
         self.binds.push(bind);
         let (p, cast) = (self.dialect.placeholder, (self.dialect.expressions.cast)(kind));
-        let mut text = String::with_capacity(8 + cast.len());
-        text.push(p);
-        text.push_str(itoa::Buffer::new().format(self.binds.len()));
-        text.push_str(cast);
-        text
+        format!("{p}{}{cast}", self.binds.len())
     }
 
     pub fn value(&mut self, operand: &ListOperand, value: &'s Value) -> String {

@@ -7,7 +7,6 @@ use super::*;
 use crate::intent::{self, PathIds, ResourcePath};
 use crate::model::{self, ResourceIndex};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
-use crate::value::IdKind;
 use crate::value::Moment;
 
 const MODEL: &str = r#"
@@ -53,8 +52,7 @@ fn texts(
 ) -> Vec<String> {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
     let collection = Collection::nested(resource, ancestors, AccessScope::default());
-    let columns = ListColumns::new(model.resource(resource), dialect);
-    let listing = ListStatements::new(model, &columns, &collection, list, SelectedBy::Condition);
+    let listing = ListStatements::new(model, dialect, &collection, list, SelectedBy::Condition);
     let sections = listing.sections();
     sections.iter().map(|section| listing.page(*section, 51).sql.into_owned()).collect()
 }
@@ -201,10 +199,9 @@ fn list_on_postgres_sorts_by_an_index() {
     let mut statements = Vec::new();
     for (resource, query, list) in &sorted_lists(&model) {
         let ancestors = if *resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
-        let columns = ListColumns::new(model.resource(*resource), &POSTGRES);
         let collection = Collection::nested(*resource, ancestors, AccessScope::default());
         let listing =
-            ListStatements::new(&model, &columns, &collection, list, SelectedBy::Condition);
+            ListStatements::new(&model, &POSTGRES, &collection, list, SelectedBy::Condition);
         let pages = listing.sections().into_iter().map(|section| {
             NamedStatement::new(format!("{query} {section:?}"), listing.page(section, 51))
         });
