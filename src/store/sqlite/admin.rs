@@ -44,7 +44,7 @@ impl SqliteAdmin {
         if files.is_empty() {
             return Ok(None);
         }
-        recover_unserved(&files)?;
+        let is_served = recover_unserved(&files)?;
         let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&files.real_path, flags);
@@ -52,6 +52,10 @@ impl SqliteAdmin {
         configure_connection(&connection, CACHE_KIB).map_err(explain)?;
         if inspect(&files, &connection)? {
             return Ok(None);
+        }
+        // The server may stop writing after a failed sync, and end before this command.
+        if is_served {
+            checkpoint::keep_wal_on_close(&connection).map_err(explain)?;
         }
         let wal_pages = count_wal_pages(&mut connection).map_err(explain)?;
         let mut admin = Self { connection, wal_pages };

@@ -32,9 +32,8 @@ use crate::store::sqlite::connection::{
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, is_database_or_empty};
 
-/// The pages that are copied between two syncs of the copy (2 MiB). A commit of a server that syncs at the same moment
-/// waits for that sync.
-const STEP_PAGES: i32 = 512;
+/// The pages that are copied between two syncs of the copy (8 MiB).
+const STEP_PAGES: i32 = 2_048;
 /// The page cache of a connection for copies: a copy reads and writes every page once.
 pub const CACHE_KIB: u32 = 2_000;
 /// The place of the file format versions (write and read) in the header of a database, and their value for

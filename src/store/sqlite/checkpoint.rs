@@ -43,7 +43,8 @@ pub fn is_disk_failure(error: &Error) -> bool {
 }
 
 /// After a failed sync: closing the connection leaves the WAL as it is. The checkpoint that SQLite makes at the
-/// close copies only what no earlier one has copied, and then deletes the WAL; the next start copies all of it.
+/// close copies only what no earlier one has copied, and then deletes the WAL. The next start copies all of it, if no
+/// other process has kept the index of the WAL.
 pub fn keep_wal_on_close(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }

@@ -130,13 +130,14 @@ pub fn open_recovered(
 }
 
 /// Recovery for commands, before they append to the WAL, while no server has the database open. A server that
-/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended.
-pub fn recover_unserved(files: &DatabaseFiles) -> Result<(), OpenError> {
+/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended. Returns whether
+/// the WAL belongs to a server.
+pub fn recover_unserved(files: &DatabaseFiles) -> Result<bool, OpenError> {
     if !has_wal(files) {
-        return Ok(());
+        return Ok(false);
     }
     match try_lock(files)? {
-        Some(_lock) => open_recovered(files).map(drop),
-        None => Ok(()),
+        Some(_lock) => open_recovered(files).map(|_| false),
+        None => Ok(true),
     }
 }

@@ -1,7 +1,7 @@
 //! The size of the WAL file.
 //!
-//! A backup or an export lets the WAL grow. When SQLite begins it again, it cuts the file to a limit
-//! (`journal_size_limit`), within a commit. To free hundreds of megabytes at once takes file systems a tenth of a
+//! A backup or an export lets the WAL grow. At the first commit after a reset, SQLite cuts the file to a limit
+//! (`journal_size_limit`). To free hundreds of megabytes at once takes file systems a tenth of a
 //! second and more, especially those that discard freed blocks (TRIM), and all writes wait. So each reset cuts off
 //! a part only.
 
@@ -11,75 +11,80 @@ use rusqlite::Connection;
 
 use crate::store::sqlite::wal_reset::PAGE_BYTES;
 
+/// The size of a frame: a page and its header.
+const FRAME_BYTES: usize = PAGE_BYTES + 24;
+
 /// The length to which the file may shrink (64 MiB): what the WAL needs again and again is not freed.
-const KEPT_PAGES: usize = 16_384;
-/// How much one reset cuts off (8 MiB).
-const STEP_PAGES: usize = 2_048;
+const KEPT_FRAMES: usize = 16_384;
+/// How much one reset cuts off (2 MiB).
+const STEP_FRAMES: usize = 512;
 
 /// Sets the limit before each reset. Owned by the writer thread.
 #[derive(Debug)]
 pub struct WalFile {
-    /// The pages of the WAL at the last commit.
+    /// The frames of the WAL at the last commit.
     used: Cell<usize>,
-    /// Those for which the file has room.
+    /// The length of the file, in frames: SQLite overwrites it from its beginning after a reset.
     allocated: Cell<usize>,
+    /// The length to which the next reset cuts the file, in frames.
     limit: Cell<usize>,
 }
 
 impl Default for WalFile {
     fn default() -> Self {
-        Self { used: Cell::default(), allocated: Cell::default(), limit: Cell::new(KEPT_PAGES) }
+        Self { used: Cell::default(), allocated: Cell::default(), limit: Cell::new(KEPT_FRAMES) }
     }
 }
 
 impl WalFile {
-    /// The limit for a WAL of this many pages, if it is another one than before.
-    fn changed_limit(&self, pages: usize) -> Option<usize> {
-        if pages < self.used.replace(pages) {
-            // The WAL has begun again.
+    /// Updates the limit for a WAL of this many frames; returns it if it has changed.
+    fn update_limit(&self, frames: usize) -> Option<usize> {
+        if frames < self.used.replace(frames) {
+            // The WAL was reset.
             self.allocated.set(self.allocated.get().min(self.limit.get()));
         }
-        let allocated = self.allocated.get().max(pages);
+        let allocated = self.allocated.get().max(frames);
         self.allocated.set(allocated);
-        let limit = (allocated / STEP_PAGES).saturating_sub(1) * STEP_PAGES;
-        let limit = limit.max(KEPT_PAGES);
+        let limit = (allocated / STEP_FRAMES).saturating_sub(1) * STEP_FRAMES;
+        let limit = limit.max(KEPT_FRAMES);
         (self.limit.replace(limit) != limit).then_some(limit)
     }
 
-    /// After a commit that leaves this many pages in the WAL.
-    pub fn limit_size(&self, connection: &Connection, pages: usize) -> rusqlite::Result<()> {
-        self.changed_limit(pages).map_or(Ok(()), |limit| set_limit(connection, limit))
+    /// After a commit that leaves this many frames in the WAL.
+    pub fn limit_size(&self, connection: &Connection, frames: usize) -> rusqlite::Result<()> {
+        self.update_limit(frames).map_or(Ok(()), |limit| set_limit(connection, limit))
     }
 }
 
 /// The limit of a new connection.
 pub fn set_first_limit(connection: &Connection) -> rusqlite::Result<()> {
-    set_limit(connection, KEPT_PAGES)
+    set_limit(connection, KEPT_FRAMES)
 }
 
-fn set_limit(connection: &Connection, pages: usize) -> rusqlite::Result<()> {
-    let bytes = i64::try_from(pages * PAGE_BYTES).unwrap_or(i64::MAX);
+fn set_limit(connection: &Connection, frames: usize) -> rusqlite::Result<()> {
+    let bytes = i64::try_from(frames * FRAME_BYTES).unwrap_or(i64::MAX);
     connection.pragma_update(None, "journal_size_limit", bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sqlite::checkpoint;
 
     #[test]
     fn wal_file_shrinks_by_one_step_at_each_reset() {
         let file = WalFile::default();
-        assert_eq!(file.changed_limit(2_000), None);
-        assert_eq!(file.changed_limit(KEPT_PAGES + STEP_PAGES), None);
-        let longest = KEPT_PAGES + 4 * STEP_PAGES;
-        assert_eq!(file.changed_limit(longest), Some(longest - STEP_PAGES));
-        assert_eq!(file.changed_limit(longest + 1), None, "less than a step longer");
+        assert_eq!(file.update_limit(2_000), None);
+        assert_eq!(file.update_limit(KEPT_FRAMES + STEP_FRAMES), None);
+        let longest = KEPT_FRAMES + 4 * STEP_FRAMES;
+        assert_eq!(file.update_limit(longest), Some(longest - STEP_FRAMES));
+        assert_eq!(file.update_limit(longest + 1), None, "less than a step longer");
         for cut in 1..=3 {
-            let limit = longest - (cut + 1) * STEP_PAGES;
-            assert_eq!(file.changed_limit(10), Some(limit), "reset {cut}");
-            assert_eq!(file.changed_limit(2_000), None);
+            let limit = longest - (cut + 1) * STEP_FRAMES;
+            assert_eq!(file.update_limit(10), Some(limit), "reset {cut}");
+            assert_eq!(file.update_limit(2_000), None);
         }
-        assert_eq!(file.changed_limit(10), None, "it has its normal length again");
+        assert_eq!(file.update_limit(10), None, "it has its normal length again");
     }
 
     #[test]
@@ -91,7 +96,7 @@ mod tests {
         set_first_limit(&connection).unwrap();
         connection.execute_batch("CREATE TABLE t (a)").unwrap();
         let (file, wal) = (WalFile::default(), path.with_extension("db-wal"));
-        let pages = || usize::try_from(wal.metadata().unwrap().len()).unwrap() / PAGE_BYTES;
+        let frames = || usize::try_from(wal.metadata().unwrap().len()).unwrap() / FRAME_BYTES;
         let write = |count: usize| {
             let sql = format!(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) \
@@ -99,14 +104,14 @@ mod tests {
             );
             connection.execute_batch(&sql).unwrap();
         };
-        write(KEPT_PAGES + 3 * STEP_PAGES);
-        let longest = pages();
+        write(KEPT_FRAMES + 3 * STEP_FRAMES);
+        let longest = frames();
         file.limit_size(&connection, longest).unwrap();
         let mut lengths = vec![longest];
         for _ in 0..4 {
-            connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+            checkpoint::checkpoint(&connection, checkpoint::PASSIVE).unwrap();
             write(1);
-            lengths.push(pages());
+            lengths.push(frames());
             file.limit_size(&connection, 2).unwrap();
             write(1);
             file.limit_size(&connection, 3).unwrap();
@@ -114,7 +119,7 @@ mod tests {
         drop(connection);
         let _ = std::fs::remove_file(&path);
         let cuts = lengths.windows(2).map(|pair| pair[0] - pair[1]).collect::<Vec<_>>();
-        assert!(cuts.iter().all(|cut| *cut <= 2 * STEP_PAGES), "{lengths:?}");
-        assert_eq!(lengths.last(), Some(&KEPT_PAGES), "{lengths:?}");
+        assert!(cuts.iter().all(|cut| *cut <= 2 * STEP_FRAMES), "{lengths:?}");
+        assert_eq!(lengths.last(), Some(&KEPT_FRAMES), "{lengths:?}");
     }
 }

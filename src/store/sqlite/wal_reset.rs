@@ -196,16 +196,21 @@ impl WalReset {
         self.frames_before_restart.set(pages);
     }
 
-    /// Whether a RESTART waits for short reads alone, after a PASSIVE checkpoint up to `checkpointed` of the
-    /// WAL's frames. A shorter WAL than at the beginning of the hold has been reset in the meantime.
-    pub fn can_restart(&self, frames: usize, checkpointed: usize) -> bool {
-        let required = self.frames_before_restart.get();
-        checkpointed >= required || frames < required
+    /// After a PASSIVE checkpoint up to `checkpointed` of the WAL's frames: whether a RESTART waits for short reads
+    /// alone.
+    pub fn can_restart(&self, checkpointed: usize) -> bool {
+        checkpointed >= self.frames_before_restart.get()
     }
 
-    /// After a RESTART that was blocked by a reader that began during the hold.
+    /// Whether the WAL has been reset since the hold began: it is shorter than then.
+    pub fn is_reset(&self, frames: usize) -> bool {
+        frames < self.frames_before_restart.get()
+    }
+
+    /// After a RESTART that was blocked by a reader that began during the hold: the next one waits until a checkpoint
+    /// has passed its snapshot.
     pub fn restart_was_blocked(&self, frames: usize) {
-        self.frames_before_restart.set(frames);
+        self.frames_before_restart.set(frames + 1);
     }
 
     /// After a checkpoint that failed to reset the WAL: whether the hold is over.
@@ -308,14 +313,13 @@ mod tests {
     fn wal_restart_waits_until_the_frames_before_the_hold_are_checkpointed() {
         let reset = reset_with(&Arc::new(ReadGate::default()), 1 << 20);
         reset.hold_when_due(128, false);
-        assert!(!reset.can_restart(140, 0));
-        assert!(!reset.can_restart(140, 127), "a reader has an older snapshot");
-        assert!(reset.can_restart(140, 128));
-        assert!(reset.can_restart(20, 0), "the WAL has begun again");
+        assert!(!reset.can_restart(127), "a reader has an older snapshot");
+        assert!(reset.can_restart(128));
+        assert!(reset.is_reset(127) && !reset.is_reset(128));
         // By a reader that began after the hold.
         reset.restart_was_blocked(140);
-        assert!(!reset.can_restart(150, 139));
-        assert!(reset.can_restart(150, 140));
+        assert!(!reset.can_restart(140), "it has the snapshot of that moment");
+        assert!(reset.can_restart(141));
     }
 
     #[test]

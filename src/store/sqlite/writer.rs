@@ -381,16 +381,17 @@ impl SqliteWriter {
         if self.stopped.load(Ordering::Relaxed) {
             return self.wal_reset.give_up(pages, WalBlocker::Others);
         }
-        let can_restart = self
-            .checkpoint(checkpoint::PASSIVE)
-            .is_some_and(|result| self.wal_reset.can_restart(result.frames, result.checkpointed));
-        if can_restart && self.restart_wal() {
-            self.wal_pages.store(0, Ordering::Relaxed);
-            self.writer_metrics.wal_pages.set(0);
-            self.writer_metrics.wal_resets.add(1);
+        let passive = self.checkpoint(checkpoint::PASSIVE);
+        if passive.is_some_and(|result| self.wal_reset.is_reset(result.frames)) {
             return self.wal_reset.finish();
         }
-        if can_restart {
+        if passive.is_some_and(|result| self.wal_reset.can_restart(result.checkpointed)) {
+            if self.restart_wal() {
+                self.wal_pages.store(0, Ordering::Relaxed);
+                self.writer_metrics.wal_pages.set(0);
+                self.writer_metrics.wal_resets.add(1);
+                return self.wal_reset.finish();
+            }
             self.wal_reset.restart_was_blocked(pages);
         }
         if self.wal_reset.is_last_try() {
