@@ -105,7 +105,7 @@ fn effect_lines(step: &MigrationStep, subject: &PlanSubject<'_>) -> Vec<String> 
 fn possible_new_name<'a>(step: &MigrationStep, plan: &'a MigrationPlan) -> Option<&'a str> {
     let holder = |path: &str| path.rsplit_once('.').map(|(holder, _)| holder.to_owned());
     let is_removed = step.action == StepAction::Remove;
-    let mut added = plan.steps.iter().filter(|other| other.action == StepAction::Add);
+    let mut added = plan.steps.iter().filter(|other| other.is_new);
     let found = added.find(|other| is_removed && holder(&other.path) == holder(&step.path));
     found.map(|other| &*other.path)
 }

@@ -25,6 +25,8 @@ pub struct MigrationStep {
     pub path: String,
     /// The change, in words.
     pub reason: String,
+    /// Whether it adds a resource or a field with values of its own, which may be a renamed one.
+    pub is_new: bool,
     /// The number of items of its resource.
     pub items: i64,
     /// Whether every row of the table is written.
@@ -124,6 +126,7 @@ pub async fn make<D: Driver>(
             action: StepAction::Add,
             path,
             reason,
+            is_new: true,
             items: 0,
             rewrites_table: false,
             lost: 0,
@@ -158,12 +161,15 @@ async fn resource_steps<D: Driver>(
             action: action(change.effect, *items),
             path: change.path.clone(),
             reason: change.reason.clone(),
+            is_new: false,
             items: *items,
             rewrites_table: *items > 0 && rewrites_table::<D>(changed, change),
             lost: count_lost(driver, changed, change).await?,
             broken: BrokenItems::default(),
         };
         let field = change.field.and_then(|at| after.as_ref()?.fields.get(at));
+        let has_former = |field: &Field| field.find_former(&before.fields).is_some();
+        step.is_new = field.is_some_and(|field| field.computed.is_none() && !has_former(field));
         let is_values = !matches!(change.effect, MigrationEffect::Rename | MigrationEffect::Refuse);
         let field = field.filter(|_| is_values);
         let part = match change.effect {

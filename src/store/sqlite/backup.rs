@@ -216,7 +216,7 @@ fn refuse_target(
     }
     if let Some(log) = find_log(target) {
         return Err(OpenError::new(format!(
-            "{log} is here, which SQLite would apply to the backup; name another file, or move {log} away",
+            "{log} is here, so {shown} is open, or was not closed, and its newest writes are there; name another file",
             log = log.display()
         )));
     }

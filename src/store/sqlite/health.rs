@@ -10,7 +10,7 @@ use crate::clock;
 use crate::store::error::OpenError;
 use crate::store::sqlite::backup::{CACHE_KIB, last_line};
 use crate::store::sqlite::connection::{explain_error, inspect, open_for_reading};
-use crate::store::sqlite::database_files::DatabaseFiles;
+use crate::store::sqlite::database_files::{DatabaseFiles, is_database_or_empty};
 
 /// The virtual machine steps of SQLite between two looks at the clock.
 const PROGRESS_STEPS: i32 = 10_000;
@@ -77,6 +77,12 @@ pub fn examine(path: &Path, time_max: Duration) -> Result<SqliteHealth, OpenErro
     drop(connection);
     let bytes = |suffix| fs::metadata(files.sibling(suffix)).map_or(0, |file| file.len());
     let exists = |path: &PathBuf| path.symlink_metadata().is_ok();
+    // A file with other contents is no copy of ours.
+    let is_unfinished_copy = |path: &PathBuf| {
+        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+        let is_copy = |file| is_database_or_empty(&file).unwrap_or(false);
+        is_file && fs::File::open(path).is_ok_and(is_copy)
+    };
     Ok(SqliteHealth {
         bytes: bytes(""),
         wal_bytes: bytes("-wal"),
@@ -87,7 +93,7 @@ pub fn examine(path: &Path, time_max: Duration) -> Result<SqliteHealth, OpenErro
             .into_iter()
             .filter(exists)
             .collect(),
-        partial_file: Some(files.sibling(".part")).filter(exists),
+        partial_file: Some(files.sibling(".part")).filter(is_unfinished_copy),
     })
 }
 

@@ -42,7 +42,7 @@ fn backup_over_an_existing_file_is_refused() {
         nouns: nouns.toml is the model, and is not overwritten; name another file
         nouns: the folder ../missing does not exist; create it, or name another file
         nouns: folder is a folder; name a file in it
-        nouns: stray.db-wal is here, which SQLite would apply to the backup; name another file, or move stray.db-wal away
+        nouns: stray.db-wal is here, so stray.db is open, or was not closed, and its newest writes are there; name another file
         nouns: there is no database none.db; name it with --database sqlite:PATH, or create it with: nouns serve
     "#]]
     .assert_eq(&messages);

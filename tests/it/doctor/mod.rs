@@ -275,7 +275,11 @@ fn doctor_finds_faults_of_sqlite_files() {
     "#]],
     );
     stopped.check(
-        |folder| fs::write(folder.join("nouns.db.part"), "left").unwrap(),
+        |folder| fs::write(folder.join("nouns.db.part"), "a text of somebody").unwrap(),
+        &expect![""],
+    );
+    stopped.check(
+        |folder| fs::write(folder.join("nouns.db.part"), "").unwrap(),
         &expect![[r#"
         warning  leftover     FOLDER/nouns.db.part is left by a restore that was killed; remove it
     "#]],
