@@ -1,4 +1,4 @@
-//! The size of the WAL file.
+//! The size of the file of the write-ahead log (WAL).
 //!
 //! A backup or an export lets the WAL grow. At the first commit after a reset, SQLite cuts the file to a limit
 //! (`journal_size_limit`). To free hundreds of megabytes at once takes file systems a tenth of a

@@ -32,6 +32,10 @@ pub const CHECKPOINT_PAGES: usize = 2_000;
 const HOLD_PAGES: usize = 8_192;
 /// The length of the first hold.
 const FIRST_HOLD_MAX: Duration = Duration::from_secs(1);
+/// While scans are held back, how often the writer checks whether those in flight have ended.
+pub const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// How long one attempt to reset the WAL waits for short reads to end.
+pub const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 /// After a hold that timed out, the next one begins when the WAL has grown by this fraction of `HOLD_PAGES`.
 const RETRY_DIVISOR: usize = 4;
 /// When something other than our own scans blocked the reset, the next hold begins when the WAL has grown by

@@ -28,7 +28,9 @@ use crate::store::sqlite::connection::BUSY_TIMEOUT;
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_file::WalFile;
-use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
+use crate::store::sqlite::wal_reset::{
+    DRAIN_POLL, RESET_BUSY_MAX, WalAction, WalBlocker, WalReset,
+};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
 use crate::store::{deliveries, write};
 use crate::{clock, fault};
@@ -37,10 +39,6 @@ const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 // A test decides itself which requests share a commit.
 const GROUP_WORK_MAX: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 5 });
-/// How long one attempt to reset the WAL waits for short reads to end.
-const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
-/// While scans are held back, how often the writer checks whether those in flight have ended.
-const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// The state of the writer thread.
 #[derive(Debug)]
@@ -361,8 +359,7 @@ impl SqliteWriter {
         }
     }
 
-    /// Makes a checkpoint; `None` if it failed. A reader may block it, or the disk may be full: the WAL then grows
-    /// until the next one.
+    /// `None` if it failed. A reader may block it, or the disk may be full: the WAL then grows until the next one.
     fn checkpoint(&self, pragma: &str) -> Option<CheckpointResult> {
         let began = clock::now();
         let result = checkpoint::checkpoint(&self.connection, pragma);
@@ -375,8 +372,7 @@ impl SqliteWriter {
         result.ok().flatten()
     }
 
-    /// No scan is in flight: makes the checkpoint that resets the WAL, unless it would wait for a reader of
-    /// another process.
+    /// No scan is in flight: resets the WAL, unless that would wait for a reader of another process.
     fn reset_wal(&self, pages: usize) {
         if self.stopped.load(Ordering::Relaxed) {
             return self.wal_reset.give_up(pages, WalBlocker::Others);

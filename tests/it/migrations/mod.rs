@@ -8,6 +8,7 @@ mod derived_texts;
 mod fields;
 mod references;
 mod regressions;
+mod renamed_fields;
 mod resources;
 mod reverse;
 mod rules;
