@@ -206,9 +206,10 @@ impl WalReset {
         checkpointed >= self.frames_before_restart.get()
     }
 
-    /// Whether the WAL has been reset since the hold began: it is shorter than then.
+    /// Whether the WAL has been reset since the hold began: it is shorter than then. After a RESTART that was blocked,
+    /// it has one frame less than required.
     pub fn is_reset(&self, frames: usize) -> bool {
-        frames < self.frames_before_restart.get()
+        frames + 1 < self.frames_before_restart.get()
     }
 
     /// After a RESTART that was blocked by a reader that began during the hold: the next one waits until a checkpoint
@@ -319,10 +320,11 @@ mod tests {
         reset.hold_when_due(128, false);
         assert!(!reset.can_restart(127), "a reader has an older snapshot");
         assert!(reset.can_restart(128));
-        assert!(reset.is_reset(127) && !reset.is_reset(128));
+        assert!(reset.is_reset(20) && !reset.is_reset(128));
         // By a reader that began after the hold.
         reset.restart_was_blocked(140);
         assert!(!reset.can_restart(140), "it has the snapshot of that moment");
+        assert!(!reset.is_reset(140), "nothing was written since");
         assert!(reset.can_restart(141));
     }
 
