@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use serde_json::json;
 
 use crate::exports::start_with_entries;
 use crate::harness::{Backend, Client, Server, wait_until};
-use rusqlite::Connection;
 
 const ROWS: usize = 40_000;
 const CLIENTS: usize = 4;

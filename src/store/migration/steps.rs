@@ -25,7 +25,7 @@ pub struct MigrationStep {
     pub path: String,
     /// The change, in words.
     pub reason: String,
-    /// Whether it adds a resource or a field with values of its own, which may be a renamed one.
+    /// Whether it adds a resource, or a field that is not computed: it may be the new name of one that was removed.
     pub is_new: bool,
     /// The number of items of its resource.
     pub items: i64,

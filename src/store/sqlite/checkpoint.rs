@@ -37,14 +37,13 @@ pub fn checkpoint(
     connection.query_row(pragma, [], CheckpointResult::read)
 }
 
-/// Whether a checkpoint failed because of the disk: after a failed sync, it is unknown what the file has.
+/// Whether a checkpoint failed because of the disk. After a failed sync, nobody knows what is on disk.
 pub fn is_disk_failure(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }
 
-/// After a failed sync: closing the connection leaves the WAL as it is. The checkpoint that SQLite makes at the
-/// close copies only what no earlier one has copied, and then deletes the WAL. The next start copies all of it, if no
-/// other process has kept the index of the WAL.
+/// For a connection after a failed sync: closing it makes no checkpoint and leaves the WAL to the next start. SQLite's
+/// checkpoint at the close would copy only the frames that no earlier one has copied, and then delete the WAL.
 pub fn keep_wal_on_close(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn wal_is_kept_on_close_after_a_failed_sync() {
+    fn wal_is_deleted_on_close_unless_it_is_kept() {
         assert!(!close_leaves_wal("closed", |_| ()));
         assert!(close_leaves_wal("kept", |connection| keep_wal_on_close(connection).unwrap()));
     }

@@ -14,7 +14,7 @@ use crate::store::sqlite::wal_reset::PAGE_BYTES;
 /// The size of a frame: a page and its header.
 const FRAME_BYTES: usize = PAGE_BYTES + 24;
 
-/// The length to which the file may shrink (64 MiB): what the WAL needs again and again is not freed.
+/// The length below which no reset cuts the file (64 MiB): the WAL would soon need that space again.
 const KEPT_FRAMES: usize = 16_384;
 /// How much one reset cuts off (2 MiB).
 const STEP_FRAMES: usize = 512;
