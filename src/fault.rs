@@ -3,7 +3,7 @@
 //! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
 //! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
 //! With `PLACE:3!` the process is aborted instead, as if it were killed.
-//! With `PLACE@THREAD:3` the hits of threads count whose names begin with `THREAD`. It catches nothing. A release build has no failpoints.
+//! `PLACE@THREAD:3` counts only hits of threads whose names begin with `THREAD`. A release build has no failpoints.
 
 use std::any::Any;
 use std::panic::catch_unwind;
@@ -34,10 +34,10 @@ mod planted {
             Some(text) => (text, true),
             None => (text, false),
         };
-        let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
+        let (place, hits) = text.split_once(':').ok_or_else(wrong)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-        let passings = match passings.split_once('-') {
-            None => number(passings)?..=number(passings)?,
+        let hits = match hits.split_once('-') {
+            None => number(hits)?..=number(hits)?,
             Some((first, "")) => number(first)?..=u64::MAX,
             Some((first, last)) => number(first)?..=number(last)?,
         };
@@ -45,7 +45,7 @@ mod planted {
         let planted = InjectedPanic {
             place: place.into(),
             thread: thread.into(),
-            hits: passings,
+            hits,
             hit_count: AtomicU64::new(0),
             is_abort,
         };
@@ -61,8 +61,8 @@ mod planted {
         if !thread.name().unwrap_or_default().starts_with(&*planted.thread) {
             return;
         }
-        let passing = planted.hit_count.fetch_add(1, Ordering::Relaxed) + 1;
-        if planted.hits.contains(&passing) {
+        let hit = planted.hit_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if planted.hits.contains(&hit) {
             if planted.is_abort {
                 std::process::abort();
             }

@@ -85,7 +85,10 @@ impl PartialFile {
         self.file.sync_all()?;
         fs::rename(&self.path, target)?;
         self.is_published = true;
-        sync_folder(target)
+        sync_folder(target).map_err(|error| {
+            let cause = format!("the file is in place, but a power cut may undo that: {error}");
+            io::Error::new(error.kind(), cause)
+        })
     }
 }
 

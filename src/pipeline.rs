@@ -102,7 +102,7 @@ async fn answer(
     stages.mark("body");
     // 4 and 5 again after a wait: the rights that count are those at the moment of the effect
     let changed = ChangedRights::Adopt(&route);
-    identity::confirm_rights(request, facts, stages.now(), changed).await?;
+    identity::confirm_rights(request, facts, stages.last_mark(), changed).await?;
     let caller = &facts.identity().known.caller;
 
     // 10 to 13, as far as the request alone decides them

@@ -322,10 +322,16 @@ impl FaultCollector {
         Self { at: root, list: Vec::new() }
     }
 
-    /// Steps into a member or an index; pass the returned mark to `leave`.
-    #[must_use]
-    pub fn enter(&mut self, segment: &str) -> usize {
-        let mark = self.at.len();
+    /// Runs `work` one level deeper, at a member or an index: its faults have pointers that end there.
+    pub fn within<T>(&mut self, segment: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.at.len();
+        self.push_segment(segment);
+        let done = work(self);
+        self.at.truncate(length);
+        done
+    }
+
+    fn push_segment(&mut self, segment: &str) {
         self.at.push('/');
         // RFC 6901 §3: `~` and `/` are escaped.
         let plain = count_before(segment.as_bytes(), |b| (b == b'~') | (b == b'/'));
@@ -338,11 +344,6 @@ impl FaultCollector {
                 c => self.at.push(c),
             }
         }
-        mark
-    }
-
-    pub fn leave(&mut self, mark: usize) {
-        self.at.truncate(mark);
     }
 
     /// Adds a fault at the current position.
@@ -354,9 +355,7 @@ impl FaultCollector {
 
     /// Adds a fault at a member of the current position.
     pub fn add_at(&mut self, segment: &str, code: FaultCode, detail: impl Into<String>) {
-        let mark = self.enter(segment);
-        self.add(code, detail);
-        self.leave(mark);
+        self.within(segment, |faults| faults.add(code, detail));
     }
 
     /// Whether further faults would be dropped, so that computing a suggestion for them is useless.

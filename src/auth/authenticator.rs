@@ -197,7 +197,7 @@ impl Authenticator {
         deadline: Instant,
     ) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
-            let Value::Clear(password) = &*secret else { continue };
+            let Value::ClearText(password) = &*secret else { continue };
             if clock::now() >= deadline {
                 return Err(Problem::new(&problem::TIMED_OUT));
             }
@@ -227,7 +227,7 @@ impl Authenticator {
     pub fn seal_webhook_secrets(&self, write: &mut WritePlan) -> Result<bool, Problem> {
         let mut is_sealed = false;
         for value in write.webhook_secrets(&self.model) {
-            let Value::Clear(clear) = &*value else { continue };
+            let Value::ClearText(clear) = &*value else { continue };
             let signer =
                 self.signer.as_ref().ok_or_else(|| Problem::new(&problem::NO_SERVER_KEY))?;
             // A rotation may be in progress: what this write seals must be sealed with the new key.

@@ -76,8 +76,8 @@ impl DatabaseArgs {
             crate::fault::inject(fault)?;
         }
         let model = Arc::new(read_model(&find_model(self.model.as_deref())?)?);
-        let database = database(self.database.as_deref(), &model)?;
-        let key = key_source(self.key_file.as_deref(), &model, &database);
+        let database = database(self.database.as_deref(), &model.server.storage)?;
+        let key = key_source(self.key_file.as_deref(), &model.server.storage, &database);
         Ok(AccountsLocation { model, database, key })
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::cert::shell_quoted;
-use super::model_source::{built_in_store, database_at, find_places, key_source_at, read_model};
+use super::model_source::{
+    built_in_store, database, find_storage_settings, key_source, read_model,
+};
 use super::output_file::refuse_own_files;
 use super::report::{CommandError, command_error, print_done, print_line};
 use crate::auth::key::FINGERPRINT_NAME;
@@ -41,8 +43,8 @@ pub struct BackupArgs {
 }
 
 pub fn run(flags: &BackupArgs) -> Result<ExitCode, CommandError> {
-    let places = find_places(flags.model.as_deref(), flags.database.as_deref())?;
-    let database = database_at(flags.database.as_deref(), &places)?;
+    let settings = find_storage_settings(flags.model.as_deref(), flags.database.as_deref())?;
+    let database = database(flags.database.as_deref(), &settings)?;
     let path = match &database {
         Database::Sqlite(path) => path,
         Database::Postgres(url) => return Err(pg_dump_commands(url, &flags.file)),
@@ -50,7 +52,7 @@ pub fn run(flags: &BackupArgs) -> Result<ExitCode, CommandError> {
     if database.is_absent() {
         return Err(database.missing_error().into());
     }
-    let key = key_source_at(None, &places, &database).ok();
+    let key = key_source(None, &settings, &database).ok();
     refuse_own_files(&flags.file, &database, (key.as_ref(), flags.model.as_deref()))?;
     let summary = store::back_up(path, &flags.file, existing_file(flags.force))?;
     warn_broken_references(&summary, path);

@@ -52,7 +52,7 @@ pub struct ChangesArgs {
 
 pub fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
-    let database = database(flags.database.as_deref(), &model)?;
+    let database = database(flags.database.as_deref(), &model.server.storage)?;
     let mut admin_store = AdminStore::open_read_only(&database, &Arc::new(model))?;
     let fail = |cause: String| {
         command_error(format!("cannot read the change log of {database} ({cause})"))

@@ -53,7 +53,7 @@ pub fn run(flags: &MoveArgs) -> Result<ExitCode, CommandError> {
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;
     let model = read_model(&find_model(flags.model.as_deref())?)?;
-    let source = database(flags.database.as_deref(), &model)?;
+    let source = database(flags.database.as_deref(), &model.server.storage)?;
     refuse_shown_password("--to", &flags.to)?;
     let target = Database::parse(&flags.to, &postgres_environment())
         .map_err(|message| command_error(message.replacen("database:", "--to:", 1)))?;
@@ -115,7 +115,8 @@ fn find_key(
     // With a fingerprint, `resolve` creates nothing.
     let fits = |key: &KeySource| key.resolve(Some(fingerprint)).is_ok();
     let flag = |key: &KeySource| format!(" --key-file {}", shell_quoted(Path::new(&key.name())));
-    let [of_source, of_target] = [source, target].map(|one| key_source(named, model, one));
+    let [of_source, of_target] =
+        [source, target].map(|one| key_source(named, &model.server.storage, one));
     match (of_target, of_source) {
         (Ok(key), _) if named.is_none() && fits(&key) => String::new(),
         (_, Ok(key)) if fits(&key) => flag(&key),

@@ -16,9 +16,9 @@ use clap::Args;
 use self::health_check::{HealthChecks, HealthStatus};
 use super::check::summary;
 use super::command_hint::CommandHint;
-use super::model_source::{database_at, find_model, key_source_at, read_model, storage_places};
+use super::model_source::{database, find_model, key_source, read_model};
 use super::report::{CommandError, print_line};
-use crate::model::settings::StoragePlaces;
+use crate::model::settings::StorageSettings;
 use crate::model::{self, Model};
 use crate::store::Database;
 
@@ -57,11 +57,11 @@ pub fn run(flags: &DoctorArgs) -> Result<ExitCode, CommandError> {
     let DoctorArgs { model, database, key_file, .. } = flags;
     let hint = CommandHint::new(model.as_deref(), database.as_deref(), key_file.as_deref());
     let mut checks = HealthChecks::new(flags.json, hint);
-    if let Some((model, places)) = check_model(flags, &mut checks)
-        && let Some(database) = find_database(flags, &places, &mut checks)
+    if let Some((model, settings)) = check_model(flags, &mut checks)
+        && let Some(database) = find_database(flags, &settings, &mut checks)
     {
-        let key = key_source_at(flags.key_file.as_deref(), &places, &database);
-        let is_key_named = flags.key_file.is_some() || places.key_file.is_some();
+        let key = key_source(flags.key_file.as_deref(), &settings, &database);
+        let is_key_named = flags.key_file.is_some() || settings.key_file.is_some();
         let model = model.as_ref();
         database::check_all(&mut checks, (model, &database), (&key, is_key_named))?;
         machine::check_password_file(&mut checks, &database, &key);
@@ -81,14 +81,14 @@ pub fn run(flags: &DoctorArgs) -> Result<ExitCode, CommandError> {
 fn check_model(
     flags: &DoctorArgs,
     checks: &mut HealthChecks,
-) -> Option<(Option<Arc<Model>>, StoragePlaces)> {
+) -> Option<(Option<Arc<Model>>, StorageSettings)> {
     const NAME: &str = "model";
     let (message, text) = match find_model(flags.model.as_deref()) {
         Ok(source) => match read_model(&source) {
             Ok(model) => {
                 checks.ok(NAME, &format!("{}: {}", source.name, summary(&model)));
-                let places = storage_places(&model);
-                return Some((Some(Arc::new(model)), places));
+                let settings = model.server.storage.clone();
+                return Some((Some(Arc::new(model)), settings));
             }
             Err(CommandError(message)) => (message, Some(source.text)),
         },
@@ -96,22 +96,22 @@ fn check_model(
     };
     // The whole list of mistakes, as `nouns check` has it, is of many lines.
     print_line(&mut io::stderr(), message.trim_end());
-    let places = text.and_then(|text| model::read_places(&text));
-    let is_known = places.is_some() || flags.database.is_some();
+    let settings = text.and_then(|text| model::read_storage_settings(&text));
+    let is_known = settings.is_some() || flags.database.is_some();
     let rest = match is_known {
         true => "the checks below need nothing else of it",
         false => "name the database with --database to check the rest",
     };
     checks.fault(NAME, &format!("it cannot be used; correct its mistakes: nouns check; {rest}"));
-    is_known.then(|| (None, places.unwrap_or_default()))
+    is_known.then(|| (None, settings.unwrap_or_default()))
 }
 
 fn find_database(
     flags: &DoctorArgs,
-    places: &StoragePlaces,
+    settings: &StorageSettings,
     checks: &mut HealthChecks,
 ) -> Option<Database> {
-    match database_at(flags.database.as_deref(), places) {
+    match database(flags.database.as_deref(), settings) {
         Ok(database) => Some(database),
         Err(CommandError(message)) => {
             checks.fault("database", message.strip_prefix("nouns: ").unwrap_or(&message));

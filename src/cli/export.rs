@@ -61,7 +61,7 @@ pub fn run(flags: &ExportArgs) -> Result<ExitCode, CommandError> {
     };
     if let Some(path) = file {
         check_target(path, flags.force)?;
-        let key = key_source(None, &source.model, &source.database).ok();
+        let key = key_source(None, &source.model.server.storage, &source.database).ok();
         let own = (key.as_ref(), flags.transfer.model.as_deref());
         refuse_own_files(path, &source.database, own)?;
     }

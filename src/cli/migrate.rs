@@ -49,7 +49,7 @@ pub fn run(flags: &MigrateArgs) -> Result<ExitCode, CommandError> {
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
-    let database = database(flags.database.as_deref(), &model)?;
+    let database = database(flags.database.as_deref(), &model.server.storage)?;
     // A database that does not exist is not created here.
     drop(AdminStore::open_read_only(&database, &model)?);
     let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);

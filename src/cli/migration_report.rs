@@ -165,7 +165,7 @@ pub fn to_json(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
     let step = |(step, [items, lost, seconds, broken]): (&'_ MigrationStep, &'_ [String; 4])| {
         let examples = step.broken.examples.iter().map(|item| {
             Json::Object(vec![
-                ("address".into(), item.address.clone().into()),
+                ("address".into(), item.path.clone().into()),
                 ("fault".into(), item.fault.clone().into()),
             ])
         });

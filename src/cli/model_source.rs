@@ -10,7 +10,7 @@ use super::command_hint::is_argument;
 use super::report::{CommandError, command_error, print_line, wants_colours};
 use crate::auth::key_source::{KeyError, KeySource};
 use crate::fault::OrBug as _;
-use crate::model::settings::{ServerTable, StoragePlaces};
+use crate::model::settings::StorageSettings;
 use crate::model::{self, Model, read_with_retained};
 use crate::store::{AdminStore, Database, LibpqEnvironment, PostgresUrl};
 
@@ -89,26 +89,26 @@ pub fn retain_stored(
 
 pub const DEFAULT_DATABASE: &str = "sqlite:nouns.db";
 
-/// Where the data is, for a command that needs nothing else of the model: mistakes in the rest are only warned of.
-pub fn find_places(
+/// The storage settings, for a command that needs nothing else of the model: mistakes in the rest are only warned of.
+pub fn find_storage_settings(
     model: Option<&Path>,
     database: Option<&str>,
-) -> Result<StoragePlaces, CommandError> {
+) -> Result<StorageSettings, CommandError> {
     let source = find_model(model)?;
     let name = &source.name;
     let CommandError(mistakes) = match read_model(&source) {
-        Ok(model) => return Ok(storage_places(&model)),
+        Ok(model) => return Ok(model.server.storage),
         Err(mistakes) => mistakes,
     };
-    let (places, warning) = match (model::read_places(&source.text), database) {
-        (Some(places), _) => (
-            places,
+    let (settings, warning) = match (model::read_storage_settings(&source.text), database) {
+        (Some(settings), _) => (
+            settings,
             format!(
                 "the model {name} has mistakes, which nouns check lists; only its database and key are used"
             ),
         ),
         (None, Some(_)) => (
-            StoragePlaces::default(),
+            StorageSettings::default(),
             format!(
                 "the model {name} cannot be read, and is not used; nouns check lists its mistakes"
             ),
@@ -121,21 +121,12 @@ pub fn find_places(
         }
     };
     print_line(&mut io::stderr(), format_args!("nouns: warning: {warning}"));
-    Ok(places)
-}
-
-pub fn storage_places(model: &Model) -> StoragePlaces {
-    let ServerTable { database, key_file, .. } = &model.server;
-    StoragePlaces { database: database.clone(), key_file: key_file.clone() }
+    Ok(settings)
 }
 
 /// The database that the flag or the environment names, else the model, else the default.
-pub fn database(flag: Option<&str>, model: &Model) -> Result<Database, CommandError> {
-    database_at(flag, &storage_places(model))
-}
-
-pub fn database_at(flag: Option<&str>, places: &StoragePlaces) -> Result<Database, CommandError> {
-    let text = flag.or(places.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
+pub fn database(flag: Option<&str>, settings: &StorageSettings) -> Result<Database, CommandError> {
+    let text = flag.or(settings.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
     refuse_shown_password("--database", text)?;
     Ok(Database::parse(text, &postgres_environment())?)
 }
@@ -171,15 +162,7 @@ pub fn postgres_environment() -> LibpqEnvironment {
 /// The source of the key: the flag, else the environment, else the model, else beside the SQLite file.
 pub fn key_source(
     flag: Option<&Path>,
-    model: &Model,
-    database: &Database,
-) -> Result<KeySource, KeyError> {
-    key_source_at(flag, &storage_places(model), database)
-}
-
-pub fn key_source_at(
-    flag: Option<&Path>,
-    places: &StoragePlaces,
+    settings: &StorageSettings,
     database: &Database,
 ) -> Result<KeySource, KeyError> {
     #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
@@ -190,7 +173,7 @@ pub fn key_source_at(
     #[expect(clippy::disallowed_methods, reason = "clap reads it for the commands with the flag")]
     let variable = std::env::var_os("NOUNS_KEY_FILE").filter(|file| !file.is_empty());
     let flag = flag.or(variable.as_deref().map(Path::new));
-    let named = places.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
+    let named = settings.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
     KeySource::choose(flag.or(named), key, database)
 }
 

@@ -46,7 +46,7 @@ pub fn run(flags: &OpenapiArgs) -> Result<ExitCode, CommandError> {
     let document = json::parse(&text, DEPTH_MAX).or_bug("the document is JSON");
     let mut out = Vec::with_capacity(text.len() * 2);
     json::write_indented(&mut out, &document, (0, INLINE_BYTES_MAX));
-    print_line(&mut std::io::stdout(), json::written_text(out));
+    print_line(&mut std::io::stdout(), json::into_text(out));
     Ok(ExitCode::SUCCESS)
 }
 

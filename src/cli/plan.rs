@@ -38,7 +38,7 @@ pub struct PlanArgs {
 pub fn run(flags: &PlanArgs) -> Result<ExitCode, CommandError> {
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
-    let database = database(flags.database.as_deref(), &model)?;
+    let database = database(flags.database.as_deref(), &model.server.storage)?;
     let mut store = AdminStore::open_read_only(&database, &model)?;
     let plan = store.plan_migration().map_err(|error| error.describe(&database.to_string()))?;
     let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::backup::{describe_copy, existing_file, stored_fingerprint, warn_broken_references};
 use super::cert::shell_quoted;
-use super::model_source::{database_at, find_places, key_source_at};
+use super::model_source::{database, find_storage_settings, key_source};
 use super::report::{CommandError, command_error, print_done, print_line};
 use crate::store::{self, Database, PostgresUrl};
 
@@ -41,13 +41,13 @@ pub struct RestoreArgs {
 }
 
 pub fn run(flags: &RestoreArgs) -> Result<ExitCode, CommandError> {
-    let places = find_places(flags.model.as_deref(), flags.database.as_deref())?;
-    let database = database_at(flags.database.as_deref(), &places)?;
+    let settings = find_storage_settings(flags.model.as_deref(), flags.database.as_deref())?;
+    let database = database(flags.database.as_deref(), &settings)?;
     let path = match &database {
         Database::Sqlite(path) => path,
         Database::Postgres(url) => return Err(pg_restore_commands(url, &flags.file)),
     };
-    let key = key_source_at(flags.key_file.as_deref(), &places, &database)?;
+    let key = key_source(flags.key_file.as_deref(), &settings, &database)?;
     let summary = store::restore(&flags.file, path, existing_file(flags.force))?;
     warn_broken_references(&summary, path);
     // With a fingerprint, `resolve` creates nothing.

@@ -72,12 +72,12 @@ fn start(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, Com
     let mut listeners = server::bind(&settings.listen, kind)?;
     settings.check_exposure(&declared, &bound_addresses(&listeners), &proxies)?;
     listeners.extend(server::bind(redirect, ListenerKind::Redirect)?);
-    let key = key_source(flags.key_file.as_deref(), &declared, &database);
+    let key = key_source(flags.key_file.as_deref(), &declared.server.storage, &database);
     let log = Logger::start(settings.log_style())?;
     log_panics(&log);
     // A server that needs a key fails before it changes anything.
     let key = if settings.is_open { key.ok() } else { Some(key?) };
-    let is_key_named = flags.key_file.is_some() || declared.server.key_file.is_some();
+    let is_key_named = flags.key_file.is_some() || declared.server.storage.key_file.is_some();
     first_user::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
     if let Some(key) = key.as_ref().filter(|_| !settings.is_open) {
         let file = password_file(&database, key);

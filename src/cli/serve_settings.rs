@@ -55,8 +55,12 @@ impl ProcessSettings {
         Self {
             listen: listen.or_bug("there is a default address"),
             redirect,
-            database: flags.database.clone().or(declared.database.as_deref().map(Into::into)),
-            key_file: path(&flags.key_file, declared.key_file.as_deref()),
+            database: flags.database.clone().or(declared
+                .storage
+                .database
+                .as_deref()
+                .map(Into::into)),
+            key_file: path(&flags.key_file, declared.storage.key_file.as_deref()),
             tls_cert: path(&flags.tls_cert, declared.tls_cert.as_deref()),
             tls_key: path(&flags.tls_key, declared.tls_key.as_deref()),
             is_open: flags.open.or(declared.open).unwrap_or(false),
@@ -83,7 +87,7 @@ impl ProcessSettings {
 
     /// `demo` is the address of the temporary database.
     pub fn database(&self, demo: Option<&str>, model: &Model) -> Result<Database, CommandError> {
-        database(demo.or(self.database.as_deref()), model)
+        database(demo.or(self.database.as_deref()), &model.server.storage)
     }
 
     pub fn log_style(&self) -> LogStyle {

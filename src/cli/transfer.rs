@@ -81,7 +81,7 @@ impl TransferSource {
     pub fn find(args: &TransferArgs, name: &str) -> Result<Self, CommandError> {
         let source = find_model(args.model.as_deref())?;
         let declared = Arc::new(read_model(&source)?);
-        let database = database(args.database.as_deref(), &declared)?;
+        let database = database(args.database.as_deref(), &declared.server.storage)?;
         find_resource(&declared, name)?;
         // Errors of the database are for the caller, which opens it again.
         let retained = AdminStore::open_read_only(&database, &declared).ok();

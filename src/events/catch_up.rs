@@ -270,7 +270,7 @@ mod tests {
             after: None,
         };
         let marks = LogMarks {
-            settled: end,
+            low_watermark: end,
             reached: end,
             swept: 0,
             oldest: None,

@@ -230,7 +230,7 @@ pub fn encode_event(
         text.map(|text| {
             let mut out = Vec::with_capacity(text.len());
             write(&mut out, view, text);
-            crate::json::written_text(out)
+            crate::json::into_text(out)
         })
     };
     let change = &logged.change;

@@ -62,7 +62,7 @@ fn write_line(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
         if view.is_shown(ItemMember::Field(at)) {
             out.push(b',');
             match value {
-                Value::Clear(secret) if view.shows_secrets => {
+                Value::ClearText(secret) if view.shows_secrets => {
                     write_text(out, secret.reveal().as_bytes());
                 }
                 value => write_cell(out, value),
@@ -129,7 +129,9 @@ fn write_cell(out: &mut Vec<u8>, value: &Value) {
         Value::Moment(moment) => out.extend_from_slice(&moment.canonical_text()),
         Value::Decimal(decimal) => out.extend_from_slice(decimal.to_string().as_bytes()),
         Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => write_value(out, value),
-        Value::List(_) | Value::Object(_) | Value::Clear(_) => bug("a value that is not stored"),
+        Value::List(_) | Value::Object(_) | Value::ClearText(_) => {
+            bug("a value that is not stored")
+        }
     }
 }
 

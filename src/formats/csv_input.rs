@@ -171,6 +171,11 @@ fn read_columns(
         if text.is_empty() {
             return fail(format!("expected a name for column {}", index + 1));
         }
+        // As spreadsheets write it where the comma is the decimal separator.
+        if let Some(separator) = text.chars().find(|c| matches!(c, ';' | '\t')) {
+            let name = if separator == ';' { "a semicolon" } else { "a tab" };
+            return fail(format!("expected commas between the columns, got {name}"));
+        }
         if text.chars().nth(NAME_CHARS_MAX).is_some() {
             let name = json::quote_for_message(text);
             return fail(format!("expected the name of a field, got {name}"));

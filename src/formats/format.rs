@@ -47,7 +47,7 @@ pub struct ItemView<'a> {
     pub hidden: &'a [usize],
     /// The selected members; `None`: all. The id is always shown.
     pub selected_members: Option<&'a [ItemMember]>,
-    /// Whether secrets are shown, all of which are `Value::Clear` then: in the response to the request that has set
+    /// Whether secrets are shown, all of which are `Value::ClearText` then: in the response to the request that has set
     /// them.
     pub shows_secrets: bool,
     /// The related items that are shown with each item.
@@ -69,7 +69,7 @@ impl<'a> ItemView<'a> {
     pub fn with_secrets_of(self, items: &[Item]) -> Self {
         let is_new = |item: &Item| {
             let mut secrets = self.resource.fields.iter().zip(&item.values);
-            secrets.all(|(field, value)| !field.secret || matches!(value, Value::Clear(_)))
+            secrets.all(|(field, value)| !field.secret || matches!(value, Value::ClearText(_)))
         };
         let has_secrets = self.resource.fields.iter().any(|field| field.secret);
         Self { shows_secrets: has_secrets && items.iter().all(is_new), ..self }

@@ -9,8 +9,8 @@ use super::accept::MediaType;
 use super::change::{self, ChangeView};
 use super::format::{Format, ItemMember, ItemView, RelatedMember, RelatedView};
 use crate::json::{
-    self, Json, ObjectWriter, write_id, write_list, write_moment_text, write_text, write_value,
-    written_text,
+    self, Json, ObjectWriter, into_text, write_id, write_list, write_moment_text, write_text,
+    write_value,
 };
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, ExtensionValue, FaultCode, ProblemKind, ProblemParts};
@@ -81,7 +81,7 @@ pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
             let out = object.name(&field.name);
             match value {
                 value if related.is_some_and(|one| write_referenced(out, one, value)) => {}
-                Value::Clear(secret) if view.shows_secrets => write_text(out, secret.reveal()),
+                Value::ClearText(secret) if view.shows_secrets => write_text(out, secret.reveal()),
                 value => write_value(out, value),
             }
         }
@@ -168,14 +168,14 @@ fn write_related(object: &mut ObjectWriter<'_>, related: &RelatedView<'_>, item:
 pub fn item_text(resource: &Resource, item: &Item) -> String {
     let mut out = Vec::with_capacity(256);
     write_item(&mut out, ItemView::all_fields(resource), item);
-    written_text(out)
+    into_text(out)
 }
 
 /// A list of names, for the change log.
 pub fn names_text<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut out = Vec::with_capacity(64);
     write_list(&mut out, names, write_text);
-    written_text(out)
+    into_text(out)
 }
 
 /// A change of the change log as one NDJSON line, with everything that is stored.
@@ -235,7 +235,7 @@ pub fn problem(parts: &ProblemParts, occasion: ProblemContext<'_>) -> Vec<u8> {
 }
 
 /// The documentation of a kind of problem: `/-/problems/:slug`.
-pub fn problem_page(kind: &ProblemKind) -> Vec<u8> {
+pub fn problem_documentation(kind: &ProblemKind) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut wrapper = ObjectWriter::open(&mut out);
     let mut object = wrapper.object("problem");

@@ -104,7 +104,7 @@ pub fn parse(model: &Model, resource: &Resource, text: &str) -> Option<Item> {
         parent,
         created_at: moment("created_at")?,
         updated_at: moment("updated_at")?,
-        version: json::integer(version)?,
+        version: json::parse_integer(version)?,
         values: values.collect(),
     })
 }

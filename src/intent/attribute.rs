@@ -98,7 +98,7 @@ impl Attribute {
                 Value::text(&Derivation::SortKey.derive(&text))
             }
             Value::Text(text) if !self.is_sorted_whole(resource) => Value::text(sort_prefix(&text)),
-            Value::List(_) | Value::Object(_) | Value::Json(_) | Value::Clear(_) => Value::Null,
+            Value::List(_) | Value::Object(_) | Value::Json(_) | Value::ClearText(_) => Value::Null,
             value => value,
         }
     }

@@ -94,7 +94,7 @@ fn push_value(bytes: &mut Vec<u8>, value: &Value) {
             bytes.extend_from_slice(text.as_bytes());
         }
         Value::Null => bytes.push(VALUE_NULL),
-        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::ClearText(_) => {
             fault::bug("`sort_value` returns no such value");
         }
     }

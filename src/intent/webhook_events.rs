@@ -43,15 +43,15 @@ impl EventSelection {
         patterns: &[&str],
         filter: Option<&str>,
     ) -> Result<Self, Vec<SelectionFault>> {
-        match Self::parse_known(model, patterns, filter) {
+        match Self::parse_stored(model, patterns, filter) {
             (selection, faults) if faults.is_empty() => Ok(selection),
             (_, faults) => Err(faults),
         }
     }
 
-    /// The same for a stored webhook: without the patterns that do not fit the model. A filter that does not fit
-    /// leaves no pattern, because events must not be sent unfiltered.
-    pub fn parse_known(
+    /// Parses what a webhook has stored, without the patterns that do not fit the model, which are reported. A filter
+    /// that does not fit leaves no pattern, because events must not be sent unfiltered.
+    pub fn parse_stored(
         model: &Model,
         patterns: &[&str],
         filter: Option<&str>,
@@ -129,14 +129,15 @@ fn parse_filter(
     filter: &str,
 ) -> Result<ListQuery, String> {
     let mut resources = patterns.iter().map(|pattern| pattern.resource);
-    let one = resources.next().flatten().filter(|one| resources.all(|other| other == Some(*one)));
-    let one = one.ok_or("expected events of one resource, because a filter has its fields")?;
-    let resource = model.resource(one);
+    let common =
+        resources.next().flatten().filter(|first| resources.all(|other| other == Some(*first)));
+    let index = common.ok_or("expected events of one resource, because a filter has its fields")?;
+    let resource = model.resource(index);
     if resource.changes == ChangeLogDetail::Ids {
         let plural = &resource.plural;
         return Err(format!("the change log has no values of {plural}, so no filter"));
     }
-    let list = read_filter(model, one, filter).map_err(|problem| {
+    let list = read_filter(model, index, filter).map_err(|problem| {
         problem.parts().detail.clone().unwrap_or_else(|| problem.kind().title.to_owned())
     })?;
     match list.filters.is_empty() {

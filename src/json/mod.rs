@@ -1,7 +1,7 @@
 //! Strict JSON: RFC 8259, with the rules of I-JSON (RFC 7493) that prevent data loss and ambiguity.
 //!
 //! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. A
-//! number stays the text it was sent as. `number_exact`, `integer` and `decimal_units` convert that text
+//! number stays the text it was sent as, which `parse_exact_double`, `parse_integer` and `parse_decimal_units` convert
 //! without loss, or not at all.
 
 mod number;
@@ -10,13 +10,13 @@ pub mod patch;
 mod tree;
 mod write;
 
-pub use number::{decimal_units, integer, is_number, number_exact};
+pub use number::{is_number, parse_decimal_units, parse_exact_double, parse_integer};
 pub use parse::{count_values, parse};
 pub use tree::Json;
 pub use write::{
-    ObjectWriter, quote_for_message, to_text, value_to_text, write, write_id, write_indented,
-    write_integer, write_list, write_moment, write_moment_text, write_text, write_value,
-    written_text,
+    ObjectWriter, into_text, quote_for_message, to_text, value_to_text, write, write_id,
+    write_indented, write_integer, write_list, write_moment, write_moment_text, write_text,
+    write_value,
 };
 
 #[cfg(test)]

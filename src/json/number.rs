@@ -14,7 +14,7 @@ const EXPONENT_MAX: i64 = 1_000_000_000_000_000;
 /// The double that a JSON number stands for, if the text has no more precision than the double keeps: it must
 /// equal the double's shortest representation, or its representation with 17 significant digits, which C's
 /// `%.17g` prints.
-pub fn number_exact(text: &str) -> Option<f64> {
+pub fn parse_exact_double(text: &str) -> Option<f64> {
     let sent = ExactNumber::read(text)?;
     let number: f64 = text.parse().ok()?;
     if !number.is_finite() {
@@ -29,13 +29,13 @@ pub fn number_exact(text: &str) -> Option<f64> {
 }
 
 /// The integer that a JSON number stands for, in any spelling, within ±(2^53 - 1).
-pub fn integer(text: &str) -> Option<i64> {
+pub fn parse_integer(text: &str) -> Option<i64> {
     let exact = ExactNumber::read(text)?;
     exact.scaled_integer(0, 16).filter(|number| (-INTEGER_MAX..=INTEGER_MAX).contains(number))
 }
 
 /// The units of a decimal with `scale` decimal places. Further places must be zeros.
-pub fn decimal_units(text: &str, scale: u8) -> Option<i64> {
+pub fn parse_decimal_units(text: &str, scale: u8) -> Option<i64> {
     ExactNumber::read(text)?.scaled_integer(i64::from(scale), DECIMAL_DIGITS_MAX)
 }
 
@@ -215,7 +215,11 @@ mod tests {
             ("4.9406564584124654e-324", 5e-324),
             ("100000000000000000000000", 1e23),
         ] {
-            assert_eq!(number_exact(text).map(f64::to_bits), Some(f64::to_bits(number)), "{text}");
+            assert_eq!(
+                parse_exact_double(text).map(f64::to_bits),
+                Some(f64::to_bits(number)),
+                "{text}"
+            );
         }
         for text in [
             "9007199254740993",
@@ -239,7 +243,7 @@ mod tests {
             "inf",
             "1 ",
         ] {
-            assert_eq!(number_exact(text), None, "{text}");
+            assert_eq!(parse_exact_double(text), None, "{text}");
         }
     }
 
@@ -260,7 +264,7 @@ mod tests {
             ("9007199254740991.000", INTEGER_MAX),
             ("9.007199254740991e15", INTEGER_MAX),
         ] {
-            assert_eq!(integer(text), Some(number), "{text}");
+            assert_eq!(parse_integer(text), Some(number), "{text}");
         }
         for text in [
             "9007199254740992",
@@ -275,7 +279,7 @@ mod tests {
             "one",
             "1_000",
         ] {
-            assert_eq!(integer(text), None, "{text}");
+            assert_eq!(parse_integer(text), None, "{text}");
         }
     }
 
@@ -294,7 +298,7 @@ mod tests {
             ("999999999999999999", 0, 999_999_999_999_999_999),
             ("-999999999.999999999", 9, -999_999_999_999_999_999),
         ] {
-            assert_eq!(decimal_units(text, scale), Some(units), "{text}");
+            assert_eq!(parse_decimal_units(text, scale), Some(units), "{text}");
         }
         for (text, scale) in [
             ("1.001", 2),
@@ -310,16 +314,16 @@ mod tests {
             ("01.5", 2),
             ("1.5 EUR", 2),
         ] {
-            assert_eq!(decimal_units(text, scale), None, "{text}");
+            assert_eq!(parse_decimal_units(text, scale), None, "{text}");
         }
     }
 
     #[test]
     fn json_integer_with_long_digits_and_large_exponent_is_exact() {
         let zeros = "0".repeat(100_000);
-        assert_eq!(integer(&format!("0.{zeros}17e100002")), Some(17));
-        assert_eq!(integer(&format!("17{zeros}e-100000")), Some(17));
-        assert_eq!(number_exact(&format!("17{zeros}e-100001")), Some(1.7));
+        assert_eq!(parse_integer(&format!("0.{zeros}17e100002")), Some(17));
+        assert_eq!(parse_integer(&format!("17{zeros}e-100000")), Some(17));
+        assert_eq!(parse_exact_double(&format!("17{zeros}e-100001")), Some(1.7));
     }
 
     proptest! {
@@ -329,33 +333,33 @@ mod tests {
             prop_assume!(number.is_finite());
             let mut buffer = zmij::Buffer::new();
             for text in [buffer.format_finite(number), &format!("{number:?}"), &format!("{number:.16e}")] {
-                prop_assert_eq!(number_exact(text).map(f64::to_bits), Some(bits), "{}", text);
+                prop_assert_eq!(parse_exact_double(text).map(f64::to_bits), Some(bits), "{}", text);
             }
         }
 
         #[test]
         fn json_number_exact_is_nearest_and_keeps_fifteen_digits(text in "-?(0|[1-9][0-9]{0,14})(e-?[0-9]{1,2})?") {
-            prop_assert_eq!(number_exact(&text), text.parse().ok());
+            prop_assert_eq!(parse_exact_double(&text), text.parse().ok());
         }
 
         #[test]
         fn json_integer_round_trips(number in -INTEGER_MAX..=INTEGER_MAX, zeros in 0_usize..30) {
             let fraction = "0".repeat(zeros + 1);
-            prop_assert_eq!(integer(&number.to_string()), Some(number));
-            prop_assert_eq!(integer(&format!("{number}.{fraction}")), Some(number));
+            prop_assert_eq!(parse_integer(&number.to_string()), Some(number));
+            prop_assert_eq!(parse_integer(&format!("{number}.{fraction}")), Some(number));
             let padded = format!("{number}{}e-{zeros}", "0".repeat(zeros));
-            prop_assert_eq!(integer(&padded), Some(number));
+            prop_assert_eq!(parse_integer(&padded), Some(number));
         }
 
         #[test]
         fn json_decimal_units_round_trip(units in -999_999_999_999_999_999_i64..=999_999_999_999_999_999, scale in 0_u8..=9) {
             let text = crate::value::Decimal { units, scale }.to_string();
-            prop_assert_eq!(decimal_units(&text, scale), Some(units));
+            prop_assert_eq!(parse_decimal_units(&text, scale), Some(units));
         }
 
         #[test]
         fn json_number_conversions_never_panic(text in r"[-+.eE0-9]{0,40}|\PC*", scale: u8) {
-            let _ = (number_exact(&text), integer(&text), decimal_units(&text, scale));
+            let _ = (parse_exact_double(&text), parse_integer(&text), parse_decimal_units(&text, scale));
         }
     }
 }

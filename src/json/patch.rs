@@ -99,13 +99,13 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
     let Json::Object(members) = target else { return };
     // Looked up by name in a map: both may have tens of thousands of members.
     let names = members.iter().enumerate().map(|(at, (name, _))| (name.clone(), at));
-    let mut places: HashMap<Cow<'a, str>, usize> = names.collect();
-    let mut gone = HashSet::new();
+    let mut index_by_name: HashMap<Cow<'a, str>, usize> = names.collect();
+    let mut removed = HashSet::new();
     for (name, value) in patch {
-        let at = places.get(&name).copied();
+        let at = index_by_name.get(&name).copied();
         match (at.and_then(|at| members.get_mut(at).zip(Some(at))), value) {
             (Some((_, at)), Json::Null) => {
-                gone.insert(at);
+                removed.insert(at);
             }
             (None, Json::Null) => {}
             (Some(((_, member), _)), value) => merge(member, value),
@@ -113,14 +113,14 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
                 // Removes the nulls inside it.
                 let mut fresh = Json::Null;
                 merge(&mut fresh, value);
-                places.insert(name.clone(), members.len());
+                index_by_name.insert(name.clone(), members.len());
                 members.push((name, fresh));
             }
         }
     }
-    if !gone.is_empty() {
+    if !removed.is_empty() {
         let mut at = 0..;
-        members.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
+        members.retain(|_| at.next().is_none_or(|at| !removed.contains(&at)));
     }
 }
 
@@ -148,7 +148,7 @@ fn parse_operation(json: Json<'_>) -> Result<PatchOperation<'_>, String> {
     let name = read_text(take("op"), "op")?;
     let path = read_pointer(take("path"), "path")?;
     let mut value = || take("value").ok_or_else(|| "expected a value".to_owned());
-    let does = match &*name {
+    let kind = match &*name {
         "add" => PatchOperationKind::Add(value()?),
         "replace" => PatchOperationKind::Replace(value()?),
         "test" => PatchOperationKind::Test(value()?),
@@ -157,7 +157,7 @@ fn parse_operation(json: Json<'_>) -> Result<PatchOperation<'_>, String> {
         "copy" => PatchOperationKind::Copy(read_pointer(take("from"), "from")?),
         _ => return Err("expected op to be add, remove, replace, move, copy or test".to_owned()),
     };
-    Ok(PatchOperation { path, kind: does })
+    Ok(PatchOperation { path, kind })
 }
 
 fn read_text<'a>(json: Option<Json<'a>>, name: &str) -> Result<Cow<'a, str>, String> {
@@ -210,7 +210,7 @@ pub fn apply<'a>(
     if operations.len().saturating_mul(document.approximate_bytes() + added) > SCANNED_BYTES_MAX {
         return Err(PatchError { operation_index: 0, reason: PatchFailure::TooLarge });
     }
-    let mut budget = WorkBudget { bytes: bytes_max, moved: SHIFTED_ELEMENTS_MAX };
+    let mut budget = WorkBudget { copied_bytes: bytes_max, shifted_elements: SHIFTED_ELEMENTS_MAX };
     for (at, operation) in operations.iter().enumerate() {
         apply_operation(&mut document, operation, &mut budget)
             .map_err(|why| PatchError { operation_index: at, reason: why })?;
@@ -220,8 +220,8 @@ pub fn apply<'a>(
 
 /// The remaining budget of work.
 struct WorkBudget {
-    bytes: usize,
-    moved: usize,
+    copied_bytes: usize,
+    shifted_elements: usize,
 }
 
 impl WorkBudget {
@@ -233,10 +233,10 @@ impl WorkBudget {
 
 fn apply_operation<'a>(
     document: &mut Json<'a>,
-    PatchOperation { path, kind: does }: &PatchOperation<'a>,
+    PatchOperation { path, kind }: &PatchOperation<'a>,
     budget: &mut WorkBudget,
 ) -> Result<(), PatchFailure> {
-    match does {
+    match kind {
         PatchOperationKind::Add(value) => add(document, path, value.clone(), budget),
         PatchOperationKind::Remove => remove(document, path, budget).map(|_| ()),
         PatchOperationKind::Replace(value) => {
@@ -258,7 +258,7 @@ fn apply_operation<'a>(
         }
         PatchOperationKind::Copy(from) => {
             let value = find(document, &from.0).ok_or_else(|| from.missing_error())?;
-            WorkBudget::spend(&mut budget.bytes, value.approximate_bytes())?;
+            WorkBudget::spend(&mut budget.copied_bytes, value.approximate_bytes())?;
             let value = value.clone();
             add(document, path, value, budget)
         }
@@ -316,7 +316,7 @@ fn add<'a>(
             // RFC 6901 §4: `-` is the position after the last element.
             let at = if last == "-" { Some(list.len()) } else { parse_index(last) };
             let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut budget.moved, list.len() - at)?;
+            WorkBudget::spend(&mut budget.shifted_elements, list.len() - at)?;
             list.insert(at, value);
             Ok(())
         }
@@ -336,14 +336,14 @@ fn remove<'a>(
         Some(Json::Object(members)) => {
             let at = members.iter().position(|(name, _)| name == last);
             let at = at.ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut budget.moved, members.len() - at)?;
+            WorkBudget::spend(&mut budget.shifted_elements, members.len() - at)?;
             Ok(members.remove(at).1)
         }
         Some(Json::List(list)) => {
             let at = parse_index(last)
                 .filter(|at| *at < list.len())
                 .ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut budget.moved, list.len() - at)?;
+            WorkBudget::spend(&mut budget.shifted_elements, list.len() - at)?;
             Ok(list.remove(at))
         }
         _ => Err(path.missing_error()),

@@ -26,12 +26,12 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) {
 pub fn quote_for_message(text: &str) -> String {
     let mut out = Vec::new();
     write_text(&mut out, &truncate_for_message(text));
-    written_text(out)
+    into_text(out)
 }
 
-/// The text that functions of this module wrote.
+/// The bytes that functions of this module wrote, as a `String`.
 #[expect(clippy::expect_used, reason = "they write whole strings and ASCII")]
-pub fn written_text(bytes: Vec<u8>) -> String {
+pub fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("a JSON text is UTF-8")
 }
 
@@ -39,14 +39,14 @@ pub fn written_text(bytes: Vec<u8>) -> String {
 pub fn to_text(json: &Json<'_>) -> String {
     let mut out = Vec::new();
     write(&mut out, json);
-    written_text(out)
+    into_text(out)
 }
 
 /// A value of an item as its JSON text.
 pub fn value_to_text(value: &Value) -> String {
     let mut out = Vec::new();
     write_value(&mut out, value);
-    written_text(out)
+    into_text(out)
 }
 
 /// Writes a value as it was sent: numbers keep their spelling.
@@ -123,7 +123,7 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
         Value::Json(json) => out.extend_from_slice(json.as_bytes()),
         Value::List(list) => write_list(out, list, write_value),
         Value::Object(members) => write_object(out, members, write_value),
-        Value::Clear(_) => bug("a secret in clear text is never written"),
+        Value::ClearText(_) => bug("a secret in clear text is never written"),
     }
 }
 

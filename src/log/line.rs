@@ -61,7 +61,7 @@ fn request_json(out: &mut Vec<u8>, request: &RequestLine<'_>) {
     json_text(&mut line, "path", request.path);
     json_text(&mut line, "caller", request.caller);
     write_peer(line.name("peer"), request.peer);
-    if let Some(client) = request.client() {
+    if let Some(client) = request.forwarded_client() {
         let _ = write!(line.name("client"), "\"{client}\"");
     }
     line.number("bytes", request.bytes);
@@ -95,7 +95,7 @@ fn request_pretty(out: &mut Vec<u8>, request: &RequestLine<'_>, colour: bool) {
     line.pair("bytes", &request.bytes);
     line.pair("caller", &request.caller);
     line.pair("peer", &request.peer);
-    if let Some(client) = request.client() {
+    if let Some(client) = request.forwarded_client() {
         line.pair("client", &client);
     }
     line.pair("id", &request.request_id);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::value::Moment;
 
-/// The style of log lines.
+/// `settings::LogFormat`, with the colours of one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStyle {
     /// One JSON object a line.
@@ -67,7 +67,8 @@ impl RequestLine<'_> {
         }
     }
 
-    pub fn client(&self) -> Option<IpAddr> {
+    /// The client, if a proxy is in between.
+    pub fn forwarded_client(&self) -> Option<IpAddr> {
         (self.client != self.peer.ip().to_canonical()).then_some(self.client)
     }
 }
@@ -103,7 +104,7 @@ impl StageTimes {
     }
 
     /// The time of the last mark.
-    pub fn now(&self) -> Instant {
+    pub fn last_mark(&self) -> Instant {
         self.last
     }
 

@@ -166,9 +166,8 @@ impl FieldConversion<'_> {
                 parsed.unwrap_or_else(|_| self.refuse(value, faults))
             }
             Some((from, value)) if !value.is_null() => {
-                let mark = faults.enter(&to.name);
-                let converted = type_conversion::convert(from, to, value, faults);
-                faults.leave(mark);
+                let converted = faults
+                    .within(&to.name, |faults| type_conversion::convert(from, to, value, faults));
                 converted.unwrap_or(Value::Null)
             }
             _ => match (&to.fill, &to.default) {

@@ -251,7 +251,7 @@ pub enum OnDelete {
     Clear,
     /// Deleted later, in batches, without entries in the change log; built-in resources only. Until then the items
     /// are invisible, because reads join their parent.
-    Sweep,
+    DeleteLater,
 }
 
 /// A declared state machine.

@@ -33,7 +33,7 @@ pub use field::{
     ResourceIndex, StateMachine, StorageClass, TextOrder, TransitionLimit,
 };
 pub use file::retained::read_with_retained;
-pub use file::{read, read_places, read_shape};
+pub use file::{read, read_shape, read_storage_settings};
 pub use ip_network::Network;
 pub use nearest::nearest;
 pub use resource::{

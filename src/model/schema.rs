@@ -33,7 +33,7 @@ pub fn json_schema() -> String {
     let mut out = Vec::new();
     json::write_indented(&mut out, &root, (0, 0));
     out.push(b'\n');
-    json::written_text(out)
+    json::into_text(out)
 }
 
 fn definitions() -> JsonSchema {
@@ -61,7 +61,7 @@ fn definitions() -> JsonSchema {
         "deprecated":
             described_table("marks something as going away", &keys::DEPRECATED, &["since"]),
         "role": role_schema(),
-        "verbs": any_of(vec![object! { "const": "*" }, list_of(choice(keys::words(keys::VERBS)))]),
+        "verbs": any_of(vec![object! { "const": "*" }, list_of(choice(keys::words(keys::GRANT_VERBS)))]),
         "server": described_table("settings of the server", &keys::SERVER, &[]),
         "users": described_table("the users", &keys::USERS, &[]),
         "limits": closed_object(limits, &[]),

@@ -9,20 +9,19 @@ use std::time::Duration;
 
 use super::ip_network::Network;
 
-/// Where the data is: the settings that also commands need which have nothing to do with resources.
+/// The settings that locate the data. Commands that need nothing else of the model read only these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoragePlaces {
+pub struct StorageSettings {
     pub database: Option<String>,
+    /// The path of the server key.
     pub key_file: Option<String>,
 }
 
 /// The settings in the model file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTable {
-    pub database: Option<String>,
+    pub storage: StorageSettings,
     pub database_pooling: Option<Pooling>,
-    /// The path of the server key.
-    pub key_file: Option<String>,
     pub listen: Option<Vec<String>>,
     /// Trusted proxies, whose `Forwarded` headers are used.
     pub behind_proxy: Option<Vec<Network>>,

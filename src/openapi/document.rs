@@ -198,7 +198,7 @@ pub fn create_example(model: &Model, caller: &Caller, resource: &Resource) -> Op
     let item = schemas.body_example(SchemaPurpose::Create, writable)?;
     let mut out = Vec::new();
     JsonNode::empty_object().with(resource.name.to_string(), item).write(&mut out);
-    Some(json::written_text(out))
+    Some(json::into_text(out))
 }
 
 /// The JSON Schema of the items of a resource, as a caller reads and writes them.

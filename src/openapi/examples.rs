@@ -225,7 +225,7 @@ pub fn csv(item: &JsonNode) -> Option<String> {
             node => {
                 let mut out = Vec::new();
                 node.write(&mut out);
-                json::written_text(out)
+                json::into_text(out)
             }
         };
         match text.contains([',', '"', '\n', '\r']) || text.is_empty() {

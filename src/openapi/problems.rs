@@ -209,7 +209,7 @@ fn add_removal(viewer: &Viewer<'_>, resource: &Resource, found: &mut Vec<&'stati
             // A child that is deleted too may itself be referenced.
             OnDelete::Cascade => found.extend([&kinds::TOO_MANY_CHILDREN, &kinds::REFERENCED]),
             OnDelete::Clear => found.push(&kinds::TOO_MANY_CHILDREN),
-            OnDelete::Sweep => {}
+            OnDelete::DeleteLater => {}
         }
     }
     if is_users(viewer, resource) {

@@ -30,7 +30,7 @@ impl JsonNode {
     pub fn text(&self) -> String {
         let mut out = Vec::new();
         self.write(&mut out);
-        json::written_text(out)
+        json::into_text(out)
     }
 
     pub fn empty_object() -> Self {

@@ -10,7 +10,7 @@ use crate::intent::{PathForm, VisibleResource};
 use crate::json::{self, Json};
 use crate::model::{Field, StorageClass};
 
-/// Texts that may be longer get a control of several lines.
+/// The longest `max_length` of a text with an input of one line; others get a textarea.
 pub const LINE_CHARS_MAX: usize = 200;
 
 #[derive(Template)]
@@ -20,7 +20,7 @@ pub struct Control<'a> {
     pointer: String,
     /// Inside lists and objects: the name of the member.
     pub label: Option<&'a str>,
-    /// The type by which the script reads the value.
+    /// The `data-type` by which the script converts the text to JSON.
     kind: &'a str,
     /// Nothing, if there is no hint.
     pub hint_id: String,
@@ -31,12 +31,12 @@ pub struct Control<'a> {
 
 enum ControlForm<'a> {
     Select {
-        has_none: bool,
+        has_empty_choice: bool,
         choices: Vec<Choice>,
     },
     /// Type-ahead for a reference.
     Combobox {
-        from: String,
+        list_path: String,
         plural: &'a str,
         label_field: &'a str,
         shown: String,
@@ -47,15 +47,15 @@ enum ControlForm<'a> {
 
 struct Choice {
     value: String,
-    words: String,
+    label: String,
     is_selected: bool,
 }
 
 #[derive(Default)]
 struct InputAttributes {
     class: &'static str,
-    of_type: &'static str,
-    mode: &'static str,
+    input_type: &'static str,
+    inputmode: &'static str,
     autocomplete: &'static str,
     is_code: bool,
 }
@@ -128,7 +128,7 @@ fn control_text(value: Option<&Json<'_>>) -> String {
         Some(value @ (Json::List(_) | Json::Object(_))) => {
             let mut out = Vec::new();
             json::write_indented(&mut out, value, (0, 60));
-            json::written_text(out)
+            json::into_text(out)
         }
         Some(value) => json::to_text(value),
     }
@@ -145,13 +145,15 @@ fn input_attributes(field: &Field) -> InputAttributes {
     let usual = InputAttributes { class: "control", autocomplete: "off", ..Default::default() };
     let short = InputAttributes { class: "control short", ..Default::default() };
     match (field.secret, field.kind.name) {
-        (true, _) => InputAttributes { of_type: "password", autocomplete: "new-password", ..usual },
-        (_, "email") => InputAttributes { of_type: "email", ..usual },
-        (_, "url") => InputAttributes { of_type: "url", ..usual },
-        (_, "date") => InputAttributes { of_type: "date", ..short },
-        (_, "integer") => InputAttributes { mode: "numeric", autocomplete: "off", ..short },
+        (true, _) => {
+            InputAttributes { input_type: "password", autocomplete: "new-password", ..usual }
+        }
+        (_, "email") => InputAttributes { input_type: "email", ..usual },
+        (_, "url") => InputAttributes { input_type: "url", ..usual },
+        (_, "date") => InputAttributes { input_type: "date", ..short },
+        (_, "integer") => InputAttributes { inputmode: "numeric", autocomplete: "off", ..short },
         (_, "number" | "decimal") => {
-            InputAttributes { mode: "decimal", autocomplete: "off", ..short }
+            InputAttributes { inputmode: "decimal", autocomplete: "off", ..short }
         }
         (_, "uuid" | "ref") => InputAttributes { class: "control code", is_code: true, ..usual },
         _ => usual,
@@ -172,15 +174,15 @@ fn select<'a>(field: &Field, kind: &str, chosen: &str) -> Option<ControlForm<'a>
         values.push(chosen.to_owned());
     }
     let choice = |value: String| {
-        let words = match (&*value, kind) {
+        let label = match (&*value, kind) {
             ("true", "boolean") => "yes",
             ("false", "boolean") => "no",
             (value, _) => value,
         };
-        Choice { words: words.to_owned(), is_selected: value == chosen, value }
+        Choice { label: label.to_owned(), is_selected: value == chosen, value }
     };
     Some(ControlForm::Select {
-        has_none: !field.required || chosen.is_empty(),
+        has_empty_choice: !field.required || chosen.is_empty(),
         choices: values.into_iter().map(choice).collect(),
     })
 }
@@ -188,7 +190,7 @@ fn select<'a>(field: &Field, kind: &str, chosen: &str) -> Option<ControlForm<'a>
 /// For a reference. The script requests items by the prefix of their label, so the label must be a field that lists can
 /// be filtered by.
 fn combobox<'a>(page: &PageSource<'a>, field: &Field, id: &str) -> Option<ControlForm<'a>> {
-    let (target, from) = reachable_target(page.viewer, field)?;
+    let (target, list_path) = reachable_target(page.viewer, field)?;
     let label = label_field(page.viewer, target)?;
     let form = if target.parent.is_some() { PathForm::Flat } else { PathForm::Nested };
     let hidden = page.viewer.hidden(target.index);
@@ -198,8 +200,8 @@ fn combobox<'a>(page: &PageSource<'a>, field: &Field, id: &str) -> Option<Contro
     }
     let shown = match id {
         "" => String::new(),
-        id => page.related.label(&format!("{from}/{id}")),
+        id => page.related.label(&format!("{list_path}/{id}")),
     };
     let (plural, label_field) = (&*target.plural, &*label.name);
-    Some(ControlForm::Combobox { from, plural, label_field, shown })
+    Some(ControlForm::Combobox { list_path, plural, label_field, shown })
 }

@@ -43,7 +43,7 @@ pub fn create_line(page: &PageSource<'_>, resource: &Resource, path: &str) -> Op
     let mut object = json::ObjectWriter::open(&mut body);
     object.json(&resource.name, &required);
     object.close();
-    let body = quote(&json::written_text(body));
+    let body = quote(&json::into_text(body));
     let (curl, url) = (command(page.context), url(page.context, path));
     Some(format!("{curl} {url} --json {body}"))
 }

@@ -10,7 +10,7 @@ use super::frame::{Frame, to_html};
 use super::item_children::{ChildList, Removal, child_lists};
 use super::json_view::JsonView;
 use super::query_link::QueryLink;
-use super::related::{PageSource, history_address, is_of_the_past};
+use super::related::{PageSource, history_address, requests_past_version};
 use super::source::{elements, id_of, member, text_of};
 use super::time_element::TimeElement;
 use super::value::ShownValue;
@@ -97,7 +97,7 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let label = item_label(label_field(page.viewer, resource), item);
     let parameters = context.parameters();
     // An item as it was is not followed.
-    let is_past = is_of_the_past(&parameters);
+    let is_past = requests_past_version(&parameters);
     let is_plain = !parameters.iter().any(|(name, _)| name == "fields" || name == "expand");
     let is_current = !is_past && is_plain;
     let editable = form_fields(page, resource, FormPurpose::Edit(item)).unwrap_or_default();

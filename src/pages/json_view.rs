@@ -121,7 +121,7 @@ impl JsonView {
 fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     json::write_text(&mut out, text);
-    json::written_text(out)
+    json::into_text(out)
 }
 
 /// The beginning of a text, with dots if it is longer.

@@ -32,6 +32,6 @@ mod time_element;
 mod value;
 
 pub use assets::{asset_text, asset_version};
-pub use related::{follows_changes, related_addresses};
+pub use related::{can_follow_changes, related_addresses};
 pub use render::{render, render_problem};
 pub use source::{PageContext, PageData, RelatedReply};

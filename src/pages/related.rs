@@ -25,22 +25,22 @@ const REFERENCE_FIELDS_MAX: usize = 4;
 const LABELS_MAX: usize = 50;
 
 /// Whether a query asks for a past version of an item.
-pub fn is_of_the_past<N: AsRef<str>, V>(parameters: &[(N, V)]) -> bool {
+pub fn requests_past_version<N: AsRef<str>, V>(parameters: &[(N, V)]) -> bool {
     parameters.iter().any(|(name, _)| matches!(name.as_ref(), "version" | "as_of"))
 }
 
 /// Whether the page of a target may follow changes of what it shows.
-pub fn follows_changes(model: &Model, (target, query): (&RouteTarget, Option<&str>)) -> bool {
+pub fn can_follow_changes(model: &Model, (target, query): (&RouteTarget, Option<&str>)) -> bool {
     let is_logged = |path: &ResourcePath| !model.resource(path.resource).is_server_made;
     match target {
         RouteTarget::Collection(path) => is_logged(path),
-        RouteTarget::Item(path) => is_logged(path) && !is_past_query(query),
+        RouteTarget::Item(path) => is_logged(path) && !query_requests_past_version(query),
         _ => false,
     }
 }
 
-fn is_past_query(query: Option<&str>) -> bool {
-    is_of_the_past(&split_parameters(query.unwrap_or("")).unwrap_or_default())
+fn query_requests_past_version(query: Option<&str>) -> bool {
+    requests_past_version(&split_parameters(query.unwrap_or("")).unwrap_or_default())
 }
 
 /// The addresses that a page of the target reads beside its own, in the same order each time.
@@ -71,7 +71,7 @@ pub fn related_addresses(
             if let Some(item) = member(&json, &resource.name) {
                 all.extend(reference_addresses(&viewer, resource, std::slice::from_ref(item)));
             }
-            if !is_past_query(query) {
+            if !query_requests_past_version(query) {
                 let children = child_collections(&viewer, path);
                 let lists = children.iter();
                 all.extend(lists.map(|(child, path)| child_list_address(&viewer, child, path)));
@@ -83,14 +83,14 @@ pub fn related_addresses(
     all
 }
 
-/// The last changes, for callers who may read them.
+/// The URL of the last changes; `None` if the caller may not read them.
 pub fn recent_changes_address(viewer: &Viewer<'_>) -> Option<String> {
     let base_path = viewer.model.server.base_path.as_deref().unwrap_or("");
     let address = format!("{base_path}/-/changes?sort=-sequence&limit={HOME_CHANGES_SHOWN}");
     viewer.caller.rights().can_read_changes().then_some(address)
 }
 
-/// The last changes of an item, for callers who may read them.
+/// The URL of the last changes of an item; `None` if the caller may not read them.
 pub fn history_address(viewer: &Viewer<'_>, path: &ResourcePath) -> Option<String> {
     let base_path = viewer.model.server.base_path.as_deref().unwrap_or("");
     let resource = viewer.model.resource(path.resource);
@@ -121,7 +121,7 @@ pub fn ancestors<'m>(model: &'m Model, path: &ResourcePath) -> Vec<(&'m Resource
     all
 }
 
-/// The items above, of which a page shows the labels.
+/// The URLs of the items above, of which a page shows the labels.
 fn ancestor_addresses(viewer: &Viewer<'_>, path: &ResourcePath) -> Vec<String> {
     let above = ancestors(viewer.model, path).into_iter();
     let labelled = above.filter_map(|(resource, path)| {
@@ -146,7 +146,7 @@ pub fn child_collections<'a>(
         .collect()
 }
 
-/// The newest children, with the members that a table shows.
+/// The URL of the newest children, with the members that a table shows.
 pub fn child_list_address(viewer: &Viewer<'_>, child: &Resource, path: &str) -> String {
     let columns = columns::choose(viewer, (child, PathForm::Nested), None);
     let names: Vec<&str> = columns.iter().map(Column::name).collect();
@@ -168,7 +168,7 @@ fn reachable<'a>(viewer: &Viewer<'a>, index: ResourceIndex) -> Option<(&'a Resou
     path.filter(|_| viewer.can_read(index)).map(|path| (resource, path))
 }
 
-/// The lists with the labels of the items that these items refer to.
+/// The URLs of the lists with the labels of the items that these items refer to.
 fn reference_addresses(
     viewer: &Viewer<'_>,
     resource: &Resource,
@@ -184,7 +184,7 @@ fn reference_addresses(
     lists.collect()
 }
 
-/// The list with the labels of the parents of these items.
+/// The URL of the list with the labels of the parents of these items.
 fn parent_addresses(
     viewer: &Viewer<'_>,
     resource: &Resource,
@@ -194,7 +194,7 @@ fn parent_addresses(
     label_list(viewer, reachable(viewer, resource.parent?)?, (key, items))
 }
 
-/// The list with the labels of the items whose ids a member of these items has.
+/// The URL of the list with the labels of the items whose ids a member of these items has.
 fn label_list(
     viewer: &Viewer<'_>,
     (target, path): (&Resource, String),
@@ -249,6 +249,8 @@ impl<'a> Related<'a> {
         let parsed = data.related.iter().map(|one| (&*one.address, parse(&one.json)));
         let replies: Vec<(&str, Json<'_>)> = parsed.collect();
         let mut labels = HashMap::new();
+        // A reply does not say which resource it has, so each is tried by the name of its member: an item has
+        // the singular name, a list of labels (`?id:in=`) the plural.
         for (address, json) in &replies {
             let path = address.split('?').next().unwrap_or_default();
             for resource in &viewer.model.resources {

@@ -129,7 +129,8 @@ pub(super) async fn execute(
         Plan::Read(read) => {
             let done = write::fetch(request, read).await;
             stages.mark("store");
-            identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+            identity::confirm_rights(request, facts, stages.last_mark(), ChangedRights::Refuse)
+                .await?;
             let (subject, done) = subject.locate(done);
             facts.canonical_path = subject.canonical_path(&shared.model, done.as_ref().ok());
             let reply = build_reply(request, subject, format, done).await?;

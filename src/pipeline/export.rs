@@ -92,7 +92,7 @@ impl ExportJob {
         };
         let begun = begin_export(request, export).await;
         stages.mark("store");
-        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+        identity::confirm_rights(request, facts, stages.last_mark(), ChangedRights::Refuse).await?;
         let about = ResponseContext {
             model,
             collection: &collection,

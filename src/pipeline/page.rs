@@ -50,10 +50,10 @@ pub(super) async fn begin(request: &RequestContext<'_>, target: RouteTarget) -> 
     let (model, parts) = (&request.app.shared.model, request.parts);
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let mut position = None;
-    if is_read && pages::follows_changes(model, (&target, parts.uri.query())) {
+    if is_read && pages::can_follow_changes(model, (&target, parts.uri.query())) {
         // Without it the page would follow changes from the start of its stream.
         if let Ok(Outcome::LogMarks(marks)) = write::fetch(request, ReadPlan::LogMarks).await {
-            position = Some(marks.settled);
+            position = Some(marks.low_watermark);
         }
     }
     PageStart { target, position }
@@ -202,7 +202,7 @@ pub(super) fn problem_reply(
     let context =
         PageContext { model, viewer, origin: &origin, path: uri.path(), query: uri.query() };
     let page = pages::render_problem(&context, problem.kind(), &reply.body);
-    reply::problem_page(reply, page)
+    reply::with_page(reply, page)
 }
 
 /// Scheme and host for the command lines that a page shows to the client that asked for it; nothing else is made

@@ -83,7 +83,7 @@ impl StreamOpening {
             Ok((Some(position), _)) => Ok(StreamStart::After(position)),
             // Nothing would read the items.
             Ok((None, marks)) if request.parts.method == Method::HEAD => {
-                Ok(StreamStart::After(marks.settled))
+                Ok(StreamStart::After(marks.low_watermark))
             }
             Ok((None, _)) => {
                 begin_snapshot(request, &collection, &list).await.map(StreamStart::Snapshot)
@@ -91,7 +91,7 @@ impl StreamOpening {
             Err(error) => Err(error),
         };
         stages.mark("store");
-        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+        identity::confirm_rights(request, facts, stages.last_mark(), ChangedRights::Refuse).await?;
         let start = start.map_err(|error| replies.failure(&about, error))?;
         let (resource, ancestors) = (collection.resource, collection.ancestors.clone());
         let target = match item {
@@ -118,7 +118,7 @@ impl StreamOpening {
         let marks = read_marks(request, ReadPlan::LogMarks).await;
         let position = marks.and_then(|(_, marks)| find_start(self.start, marks));
         stages.mark("store");
-        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+        identity::confirm_rights(request, facts, stages.last_mark(), ChangedRights::Refuse).await?;
         let position = position.map_err(|error| request.store_problem(error))?;
         let position = position.or_bug("a stream of the log has no snapshot");
         let stream = self.open(request, scope, StreamStart::After(position), facts);
@@ -198,7 +198,7 @@ fn check_observable(
 /// The position after which the stream begins; `None`: with a snapshot.
 fn find_start(start: StartPosition, marks: LogMarks) -> Result<Option<i64>, StoreError> {
     match start {
-        StartPosition::Now => Ok(Some(marks.settled)),
+        StartPosition::Now => Ok(Some(marks.low_watermark)),
         StartPosition::Oldest => Ok(Some(marks.swept)),
         StartPosition::After(after) => check_position(after, marks).map(Some),
         // A browser does not see why a request is refused, so a position that cannot be resumed at is not refused.

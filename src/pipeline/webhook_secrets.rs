@@ -40,7 +40,7 @@ pub(super) fn reveal(auth: &Authenticator, mut outcome: Outcome) -> Outcome {
     for value in items.iter_mut().filter_map(|item| item.values.get_mut(SECRET)) {
         let Value::Text(sealed) = &*value else { continue };
         if let Some(secret) = auth.open_webhook_secret(sealed) {
-            *value = Value::Clear(ClearText::new(secret.clear_text().into()));
+            *value = Value::ClearText(ClearText::new(secret.clear_text().into()));
         }
     }
     outcome

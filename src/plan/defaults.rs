@@ -88,10 +88,7 @@ fn make(field: &Field, made: &Value, add: &mut dyn FnMut(FieldFault)) -> Value {
     } else {
         let text = json::value_to_text(made);
         let sent = json::parse(text.as_bytes(), 1).or_bug("a written value is valid JSON");
-        let mark = faults.enter(&field.name);
-        let value = types::read_new(field, &sent, &mut faults);
-        faults.leave(mark);
-        value
+        faults.within(&field.name, |faults| types::read_new(field, &sent, faults))
     };
     faults.into_list().into_iter().for_each(add);
     value.unwrap_or(Value::Null)

@@ -88,9 +88,7 @@ impl ImportRules<'_> {
         for name in names {
             if !self.is_ignored(name) && !self.is_own_member(name) && resource.field(name).is_none()
             {
-                let mark = faults.enter(name);
-                types::add_unknown(name, &resource.fields, &mut faults);
-                faults.leave(mark);
+                faults.within(name, |faults| types::add_unknown(name, &resource.fields, faults));
             }
         }
         let has = |name: &str| names.iter().any(|column| **column == *name);
@@ -167,22 +165,20 @@ impl ImportRules<'_> {
             if self.is_ignored(&name) {
                 continue;
             }
-            let mark = faults.enter(&name);
             if name == "id" {
-                id = self.read_id(&json, &mut faults);
+                id = faults.within(&name, |faults| self.read_id(&json, faults));
             } else if self.resource.parent_key.as_deref() == Some(&*name) {
-                parent = self.read_parent(&json, &mut faults);
+                parent = faults.within(&name, |faults| self.read_parent(&json, faults));
             } else if let Some((at, field)) = self.audit_field(&name) {
                 // As the id, it is kept in an export that is imported again.
                 let value = match json {
                     Json::Null => Some(Value::Null),
-                    json => types::read(field, &json, &mut faults),
+                    json => faults.within(&name, |faults| types::read(field, &json, faults)),
                 };
                 users.extend(value.map(|value| (at, value)));
             } else {
                 sent.push((name, json));
             }
-            faults.leave(mark);
         }
         let mut change = self.upsert.map(|_| self.validate_change(&root, sent.clone()));
         let (mut new, mut new_faults) = self.validate_new(&root, sent);

@@ -121,12 +121,12 @@ impl VisibleChange {
     }
 }
 
-/// The marks of the change log, as of one statement.
+/// The marks of the change log, which a reader checks its position against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogMarks {
     /// The low-water mark: no entry up to this number will still appear. Not above the newest entry.
-    pub settled: i64,
-    /// The largest number ever drawn.
+    pub low_watermark: i64,
+    /// The largest number ever drawn, also by a transaction that was rolled back.
     pub reached: i64,
     /// Whether transactions are in flight that may write entries.
     pub has_in_flight: bool,
@@ -134,6 +134,7 @@ pub struct LogMarks {
     pub incarnation: i64,
     /// The largest number that was deleted; 0 if none was.
     pub swept: i64,
+    /// The oldest entry that is kept.
     pub oldest: Option<i64>,
 }
 
@@ -149,7 +150,7 @@ pub struct ChangeBatch {
 impl ChangeBatch {
     /// Whether there are more entries up to the low-water mark.
     pub fn has_more(&self) -> bool {
-        self.end < self.marks.settled
+        self.end < self.marks.low_watermark
     }
 }
 

@@ -29,7 +29,7 @@ pub struct ItemDraft {
 impl ItemDraft {
     /// Whether a secret is still in clear text.
     pub fn has_clear_text(&self) -> bool {
-        let is_clear = |value: &Value| matches!(value, Value::Clear(_));
+        let is_clear = |value: &Value| matches!(value, Value::ClearText(_));
         match &self.values {
             DraftValues::Complete(values) => values.iter().any(is_clear),
             DraftValues::Partial(values) => values.iter().flatten().any(is_clear),
@@ -126,20 +126,20 @@ pub(super) fn validate_body(
     // By field: not sent, sent with a fault, or sent.
     let mut given: Vec<Option<Option<Value>>> = resource.fields.iter().map(|_| None).collect();
     for member in members {
-        let mark = faults.enter(&member.0);
-        match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
-            Some((index, field)) => {
-                let value = validate_field(field, &member.1, aim, &mut faults);
-                *given.get_mut(index).or_bug("there is one for each field") = Some(value);
+        faults.within(&member.0, |faults| {
+            match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
+                Some((index, field)) => {
+                    let value = validate_field(field, &member.1, aim, faults);
+                    *given.get_mut(index).or_bug("there is one for each field") = Some(value);
+                }
+                None => validate_builtin_member(
+                    resource,
+                    BodyContext { purpose: aim, parent, hidden },
+                    &member,
+                    faults,
+                ),
             }
-            None => validate_builtin_member(
-                resource,
-                BodyContext { purpose: aim, parent, hidden },
-                &member,
-                &mut faults,
-            ),
-        }
-        faults.leave(mark);
+        });
     }
     let fields = resource.fields.iter().enumerate();
     let values = given.into_iter().zip(fields).map(|(given, (index, field))| match given {
@@ -269,8 +269,8 @@ fn validate_field(
             None
         }
         (false, _) => read(field, json, faults).map(|value| match value {
-            Value::Text(text) if field.secret => Value::Clear(ClearText::new(text)),
-            Value::Null if field.secret => Value::Clear(ClearText::to_generate()),
+            Value::Text(text) if field.secret => Value::ClearText(ClearText::new(text)),
+            Value::Null if field.secret => Value::ClearText(ClearText::to_generate()),
             value => value,
         }),
         (true, BodyPurpose::Create) => {
@@ -313,7 +313,7 @@ fn validate_builtin_member(
                 .add(FaultCode::Type, format!("expected a timestamp, got {}", other.type_name())),
         },
         ("version", Replace(_) | Patch(_)) => match json {
-            Json::Number(text) if json::integer(text).is_some() => {}
+            Json::Number(text) if json::parse_integer(text).is_some() => {}
             other => faults
                 .add(FaultCode::Type, format!("expected an integer, got {}", other.type_name())),
         },
@@ -334,7 +334,7 @@ fn check_id(json: &Json<'_>, id: Id, faults: &mut FaultCollector) {
         (Json::Text(text), Id::Uuid(_)) => {
             IdKind::Uuid.parse(&text.to_ascii_lowercase()) == Some(id)
         }
-        (Json::Number(text), Id::Integer(number)) => json::integer(text) == Some(number),
+        (Json::Number(text), Id::Integer(number)) => json::parse_integer(text) == Some(number),
         (
             Json::Null
             | Json::Boolean(_)
@@ -360,7 +360,7 @@ fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector
         (BodyPurpose::Replace(_) | BodyPurpose::Patch(_), _) if stays => None,
         (BodyPurpose::Create | BodyPurpose::Replace(_), _) if is_made => None,
         (BodyPurpose::Create, _) if field.secret && field.nullable => {
-            Some(Value::Clear(ClearText::to_generate()))
+            Some(Value::ClearText(ClearText::to_generate()))
         }
         // The default of a state field is its initial state.
         (_, Some(default)) => Some(default.clone()),

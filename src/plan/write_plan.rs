@@ -1,6 +1,6 @@
 //! Writes, planned: one transaction as data, and the secrets in it.
 //!
-//! A secret that was sent is a `Value::Clear`, which no store accepts; `auth` replaces it before the
+//! A secret that was sent is a `Value::ClearText`, which no store accepts; `auth` replaces it before the
 //! write. `auth` also implements the check of a user's rights, for a write that waited.
 
 use std::fmt;
@@ -131,7 +131,7 @@ impl WritePlan {
         has_secret && matches!(self.action, WriteAction::Patch { .. })
     }
 
-    /// For each draft of a user with a password: the user's name, and the password, which is `Value::Clear`
+    /// For each draft of a user with a password: the user's name, and the password, which is `Value::ClearText`
     /// until it is replaced.
     pub fn secrets(&mut self, model: &Model) -> impl Iterator<Item = (&str, &mut Value)> {
         let is_users = self.collection.resource == model.users;
@@ -150,7 +150,7 @@ impl WritePlan {
         })
     }
 
-    /// The secrets of webhooks that the request sets, which are `Value::Clear` until they are replaced.
+    /// The secrets of webhooks that the request sets, which are `Value::ClearText` until they are replaced.
     pub fn webhook_secrets(&mut self, model: &Model) -> impl Iterator<Item = &mut Value> {
         let is_webhooks = self.collection.resource == model.webhooks;
         let drafts = drafts_mut(&mut self.action).iter_mut().filter(move |_| is_webhooks);
@@ -158,7 +158,7 @@ impl WritePlan {
             DraftValues::Complete(values) => values.get_mut(SECRET),
             DraftValues::Partial(values) => values.get_mut(SECRET)?.as_mut(),
         });
-        secrets.filter(|secret| matches!(secret, Value::Clear(_)))
+        secrets.filter(|secret| matches!(secret, Value::ClearText(_)))
     }
 
     /// Whether a secret is still in clear text.
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(write.has_clear_text(&model), !expected.is_empty());
         let mut found = Vec::new();
         for (name, secret) in write.secrets(&model) {
-            let Value::Clear(clear) = &*secret else { panic!("{secret:?}") };
+            let Value::ClearText(clear) = &*secret else { panic!("{secret:?}") };
             found.push((name.to_owned(), clear.reveal().to_owned()));
             *secret = Value::text("concealed");
         }

@@ -18,7 +18,7 @@ pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};
 pub use changes::changes_page;
 pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
-pub use page::{into_page, list_position, problem_page};
+pub use page::{into_page, list_position, with_page};
 pub use parts::{Reply, event_stream};
 
 use http::header::{ALLOW, LINK, LOCATION, VARY, WWW_AUTHENTICATE};
@@ -77,7 +77,7 @@ pub fn static_reply(
             return page::asset(*asset, version.as_deref(), conditions);
         }
         StaticContent::Health => json_reply(json::health_status("ok")),
-        StaticContent::ExplainProblem(kind) => json_reply(json::problem_page(kind)),
+        StaticContent::ExplainProblem(kind) => json_reply(json::problem_documentation(kind)),
         StaticContent::Options(place) => {
             let mut reply = empty_reply(StatusCode::NO_CONTENT);
             reply.headers.insert(ALLOW, allow_header(model, place));

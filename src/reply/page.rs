@@ -7,7 +7,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::builder::{document_conditions, tagged};
-use super::parts::{Reply, with_body};
+use super::parts::{BODY_NUMBER_MIN, Reply, with_body};
 use crate::formats::{Asset, html};
 use crate::intent::preconditions::Preconditions;
 use crate::pages;
@@ -18,8 +18,6 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
-/// Numbers of bodies begin here.
-const POSITION_END: i64 = 1 << 62;
 /// Paths have ids, and queries have values.
 const REFERRER: (HeaderName, HeaderValue) =
     (REFERRER_POLICY, HeaderValue::from_static("same-origin"));
@@ -40,15 +38,11 @@ pub fn into_page(reply: Reply, page: String, sent: &HeaderMap) -> Result<Reply, 
 pub fn list_position(reply: &Reply) -> Option<i64> {
     let tag = reply.headers.get(ETAG)?.to_str().ok()?;
     let number = tag.strip_prefix("W/\"")?.split('-').next()?;
-    number.parse().ok().filter(|number| *number < POSITION_END)
+    number.parse().ok().filter(|number| *number < BODY_NUMBER_MIN)
 }
 
-/// The page of a problem, with the status and the headers of the problem.
-pub fn problem_page(reply: Reply, page: String) -> Reply {
-    with_page(reply, page)
-}
-
-fn with_page(mut reply: Reply, page: String) -> Reply {
+/// The page in place of the JSON of a problem, with its status and its headers.
+pub fn with_page(mut reply: Reply, page: String) -> Reply {
     reply.headers.insert(CONTENT_TYPE, html::FORMAT.content_type.clone());
     add_policies(&mut reply.headers);
     reply.headers.remove(ETAG);

@@ -103,9 +103,12 @@ pub fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")
 }
 
-/// The number of a tag that is made from a body: larger than any position in the log will ever be.
+/// ETag numbers that are made from a body are at or above this one; positions in the change log are below it.
+pub const BODY_NUMBER_MIN: i64 = 1 << 62;
+
+/// The number of an ETag that is made from a body.
 pub fn body_number(body: &[u8]) -> i64 {
     let hash: [u8; 32] = Sha256::digest(body).into();
     let first = hash.first_chunk().or_bug("a SHA-256 hash has 32 bytes");
-    i64::from_be_bytes(*first) & i64::MAX | 1 << 62
+    i64::from_be_bytes(*first) & i64::MAX | BODY_NUMBER_MIN
 }

@@ -169,7 +169,8 @@ impl AdminStore {
     /// A change that commits late with a smaller number is never missed: only changes up to the low-water mark
     /// (`Dialect::low_watermark`) are read.
     pub fn changes_after(&mut self, sequence: i64) -> Result<Vec<Change>, String> {
-        let changes = run!(self.read(|driver| Ok(change_log::read_batch(driver, sequence).await)));
+        let changes =
+            run!(self.read(|driver| Ok(change_log::read_changes_after(driver, sequence).await)));
         match changes {
             Ok(Ok(changes)) => Ok(changes),
             Ok(Err(failure)) => Err(failure.message().to_owned()),

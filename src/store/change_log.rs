@@ -111,31 +111,14 @@ pub async fn read_bounds<D: Driver>(driver: &mut D) -> Result<ChangeLogBounds, S
     Ok(found.unwrap_or(ChangeLogBounds { oldest: None, newest: None }))
 }
 
-/// The bounds of the log, which a reader checks its position against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogBounds {
-    /// The oldest entry that is kept.
-    pub oldest: Option<i64>,
-    /// The largest number that was deleted; 0 if none was.
-    pub swept: i64,
-    /// The largest number ever drawn, also by a transaction that was rolled back.
-    pub reached: i64,
-    /// The low-water mark, but not above the newest entry.
-    pub mark: i64,
-    /// Whether transactions are in flight that may write entries.
-    pub has_in_flight: bool,
-    /// The incarnation of the database: another number after a restart or a failover of PostgreSQL.
-    pub incarnation: i64,
-}
-
 /// Reads the low-water mark first: every change up to it is visible to the statements after it. The mark of one
 /// call may be lower than that of an earlier one, which stays valid.
 ///
 /// Numbers above the newest visible entry, of transactions that were rolled back, may be drawn again after a crash or a
 /// failover, because nothing that was committed depends on them. So no reader gets a position there.
-pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, StatementError> {
+pub async fn read_marks<D: Driver>(driver: &mut D) -> Result<LogMarks, StatementError> {
     let known_before = driver.low_watermark().map_or(0, |known| known.load(Ordering::Relaxed));
-    let statements = [D::DIALECT.low_watermark, D::DIALECT.log_bounds];
+    let statements = [D::DIALECT.low_watermark, D::DIALECT.log_marks];
     let statements = statements.map(|sql| Statement::new(sql, Vec::new()));
     let read = |at: usize, row: &dyn Columns| match at {
         0 => Ok([row.integer(0)?, None, None, None, None]),
@@ -149,24 +132,24 @@ pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, Sta
     };
     let rows = driver.query_all(&statements, read, |_| false).await?;
     let mut rows = rows.into_iter().flatten();
-    let [mark, ..] = rows.next().unwrap_or_default();
+    let [low_watermark, ..] = rows.next().unwrap_or_default();
     let [oldest, swept, reached, newest, incarnation] = rows.next().unwrap_or_default();
-    let (settled, swept) = (mark.unwrap_or(0), swept.unwrap_or(0));
-    let reached = reached.unwrap_or(0).max(settled).max(swept);
-    let mark = driver.low_watermark().map_or(settled, |known| {
+    let (found, swept) = (low_watermark.unwrap_or(0), swept.unwrap_or(0));
+    let reached = reached.unwrap_or(0).max(found).max(swept);
+    let low_watermark = driver.low_watermark().map_or(found, |known| {
         if known_before > reached {
             // The mark of another log: a standby was promoted that had not received all entries.
             known.store(0, Ordering::Relaxed);
         }
-        known.fetch_max(settled, Ordering::Relaxed).max(settled)
+        known.fetch_max(found, Ordering::Relaxed).max(found)
     });
-    let reached = reached.max(mark);
-    Ok(LogBounds {
+    let reached = reached.max(low_watermark);
+    Ok(LogMarks {
         oldest,
         swept,
         reached,
-        mark: mark.min(newest.unwrap_or(0).max(swept)),
-        has_in_flight: reached > mark,
+        low_watermark: low_watermark.min(newest.unwrap_or(0).max(swept)),
+        has_in_flight: reached > low_watermark,
         incarnation: incarnation.unwrap_or(0),
     })
 }
@@ -184,14 +167,14 @@ pub async fn record_swept_if_absent<D: Driver>(driver: &mut D) -> Result<(), Sta
     if system_values::read(driver, CHANGES_SWEPT).await?.is_some() {
         return Ok(());
     }
-    let oldest = read_log_bounds(driver).await?.oldest;
+    let oldest = read_marks(driver).await?.oldest;
     raise_swept(driver, oldest.map_or(0, |oldest| oldest - 1)).await
 }
 
 /// Notices what a server of an earlier version has deleted without recording it: the entry that was the oldest is
 /// gone. The number of the oldest entry alone does not tell, because rolled-back transactions leave gaps.
 pub async fn record_foreign_sweep<D: Driver>(driver: &mut D) -> Result<(), StatementError> {
-    let LogBounds { oldest, swept, .. } = read_log_bounds(driver).await?;
+    let LogMarks { oldest, swept, .. } = read_marks(driver).await?;
     let Some(oldest) = oldest else { return Ok(()) };
     let stored = system_values::read(driver, CHANGES_OLDEST).await?;
     let stored: Option<i64> = stored.and_then(|text| text.parse().ok());
@@ -216,7 +199,7 @@ pub struct CollectionKey<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
     last_change: i64,
-    settled: i64,
+    low_watermark: i64,
 }
 
 impl<'a> CollectionKey<'a> {
@@ -246,24 +229,27 @@ impl<'a> CollectionKey<'a> {
         self.statement(known.map_or(i64::MAX, |known| known.load(Ordering::Relaxed)))
     }
 
-    fn statement(&self, settled: i64) -> Statement<'_> {
-        let mut binds = vec![Bind::Integer(settled), Bind::Text(self.resource)];
+    fn statement(&self, low_watermark: i64) -> Statement<'_> {
+        let mut binds = vec![Bind::Integer(low_watermark), Bind::Text(self.resource)];
         binds.extend(self.parent.as_deref().map(Bind::Text));
         Statement::new(self.sql, binds)
     }
 }
 
 pub fn read_position(row: &dyn Columns) -> Result<LogPosition, InternalError> {
-    Ok(LogPosition { last_change: row.required_integer(0)?, settled: row.required_integer(1)? })
+    Ok(LogPosition {
+        last_change: row.required_integer(0)?,
+        low_watermark: row.required_integer(1)?,
+    })
 }
 
 /// The version, if it is at or below the low-water mark.
 pub fn stable_version<D: Driver>(driver: &D, found: LogPosition) -> Option<i64> {
-    let LogPosition { last_change, settled } = found;
+    let LogPosition { last_change, low_watermark } = found;
     if let Some(known) = driver.low_watermark() {
-        known.fetch_max(settled, Ordering::Relaxed);
+        known.fetch_max(low_watermark, Ordering::Relaxed);
     }
-    (last_change <= settled).then_some(last_change)
+    (last_change <= low_watermark).then_some(last_change)
 }
 
 /// Reads the newest number of the log, if it is at or below the low-water mark. What is read after it has every change
@@ -314,25 +300,21 @@ pub async fn not_modified_page<D: Driver>(
     }))
 }
 
-/// Reads one batch. Two statements, in this order: the second must see every change up to the low-water mark
-/// that the first returns.
-pub async fn read_batch<D: Driver>(
+/// Reads the changes after a position, up to a limit. Two statements, in this order: the second must see every
+/// change up to the low-water mark that the first returns.
+pub async fn read_changes_after<D: Driver>(
     driver: &mut D,
     sequence: i64,
 ) -> Result<Vec<Change>, StatementError> {
-    let settled = driver.query_one(D::DIALECT.low_watermark, &[], |row| row.integer(0)).await?;
-    let settled = settled.flatten().unwrap_or(0);
-    if settled <= sequence {
+    let low_watermark =
+        driver.query_one(D::DIALECT.low_watermark, &[], |row| row.integer(0)).await?;
+    let low_watermark = low_watermark.flatten().unwrap_or(0);
+    if low_watermark <= sequence {
         return Ok(Vec::new());
     }
-    let binds = [Bind::Integer(sequence), Bind::Integer(settled), Bind::Integer(BATCH_CHANGES_MAX)];
+    let binds =
+        [Bind::Integer(sequence), Bind::Integer(low_watermark), Bind::Integer(BATCH_CHANGES_MAX)];
     driver.query(&changes_between(D::DIALECT), &binds, read_change).await
-}
-
-pub async fn read_marks<D: Driver>(driver: &mut D) -> Result<LogMarks, StatementError> {
-    let bounds = read_log_bounds(driver).await?;
-    let LogBounds { oldest, swept, reached, mark, has_in_flight, incarnation } = bounds;
-    Ok(LogMarks { settled: mark, reached, swept, oldest, has_in_flight, incarnation })
 }
 
 /// The numbers of the visible entries after a position, in order, also above the low-water mark.
@@ -347,19 +329,19 @@ pub async fn read_numbers_after<D: Driver>(
 }
 
 /// Reads the entries after a position, of limited number and size: a batch of large items ends early. As in
-/// `read_batch`, the low-water mark comes first.
+/// `read_changes_after`, the low-water mark comes first.
 pub async fn read_log_batch<D: Driver>(
     driver: &mut D,
     after: i64,
     bytes_max: usize,
 ) -> Result<ChangeBatch, StatementError> {
     let marks = read_marks(driver).await?;
-    let mut batch = ChangeBatch { changes: Vec::new(), end: after.max(marks.settled), marks };
-    if marks.settled <= after {
+    let mut batch = ChangeBatch { changes: Vec::new(), end: after.max(marks.low_watermark), marks };
+    if marks.low_watermark <= after {
         return Ok(batch);
     }
     let sql = changes_between(D::DIALECT);
-    let binds = [after, marks.settled, BATCH_CHANGES_MAX].map(Bind::Integer);
+    let binds = [after, marks.low_watermark, BATCH_CHANGES_MAX].map(Bind::Integer);
     let statement = Statement::new(&sql, binds.to_vec());
     let mut bytes = 0;
     let is_enough = |change: &Change| {
@@ -377,7 +359,7 @@ pub async fn read_log_batch<D: Driver>(
     }
     // A sweep after the marks were read may have removed entries, the oldest ones first.
     if batch.changes.first().is_none_or(|first| first.sequence > after + 1) {
-        batch.marks.swept = read_log_bounds(driver).await?.swept.max(marks.swept);
+        batch.marks.swept = read_marks(driver).await?.swept.max(marks.swept);
     }
     Ok(batch)
 }

@@ -167,7 +167,7 @@ impl ChangeTail {
     /// The position of the log's end, as a batch without entries.
     pub async fn read_mark(&mut self) -> Result<TailBatch, StoreError> {
         let marks = self.read(i64::MAX, BATCH_BYTES_MAX).await?.marks;
-        let (end, swept) = (marks.settled, marks.swept);
+        let (end, swept) = (marks.low_watermark, marks.swept);
         let last = self.read(end - 1, 0).await?.changes.into_iter().next();
         self.last_entry = last.filter(|last| last.sequence == end).as_ref().map(EntryIdentity::new);
         self.incarnation = Some(marks.incarnation);

@@ -59,7 +59,7 @@ impl Database {
     pub fn missing_error(&self) -> OpenError {
         OpenError::new(match self {
             Self::Sqlite(_) => format!(
-                "there is no database {self}; name it with --database sqlite:PATH, or create it with: nouns serve"
+                "there is no database {self}; name another with --database sqlite:PATH, or create it with: nouns serve"
             ),
             Self::Postgres(_) => format!(
                 "there are no tables of nouns in {self}; name another --database, or create them with: \
@@ -67,6 +67,7 @@ impl Database {
             ),
         })
     }
+
     /// SQLite only: whether the database does not exist yet, or is an empty file.
     pub fn is_absent(&self) -> bool {
         match self {

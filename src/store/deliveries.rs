@@ -20,7 +20,7 @@ use crate::plan::{
     DeliveryOutcome, DeliveryTask, FanOut, Outcome, WebhookPosition, WebhookProgress, WebhookQueue,
 };
 use crate::store::change_log::item_log::{find_creation, read_item_row};
-use crate::store::change_log::{LogBounds, read_log_bounds};
+use crate::store::change_log::read_marks;
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{StatementError, StoreError};
@@ -258,9 +258,9 @@ pub async fn find_start<D: Driver>(
     id: Id,
 ) -> Result<Outcome, StoreError> {
     let model = &context.model;
-    let bounds: LogBounds = read_log_bounds(driver).await?;
+    let marks = read_marks(driver).await?;
     let path = ItemPath { resource: model.webhooks, ancestors: Vec::new(), id };
-    if let Some(change) = find_creation(driver, context, &path, bounds).await? {
+    if let Some(change) = find_creation(driver, context, &path, marks).await? {
         let position = change.sequence;
         let logged = LoggedChange::new(model, change);
         // An entry that cannot be read says nothing about it.
@@ -276,11 +276,11 @@ pub async fn find_start<D: Driver>(
     };
     let age = driver.now().micros().saturating_sub(item.created_at.micros());
     let is_young = u128::try_from(age).is_ok_and(|age| age < SETTLING_MAX.as_micros()) || age < 0;
-    if is_young && bounds.has_in_flight {
+    if is_young && marks.has_in_flight {
         return Ok(Outcome::WebhookStart(None));
     }
     let is_active = is_enabled(&item);
-    let start = WebhookPosition { webhook: id, position: bounds.mark, is_active };
+    let start = WebhookPosition { webhook: id, position: marks.low_watermark, is_active };
     Ok(Outcome::WebhookStart(Some(start)))
 }
 

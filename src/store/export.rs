@@ -78,24 +78,27 @@ impl ExportRequest {
     }
 
     /// Reads the low-water mark, before a snapshot that may have changes above it.
-    pub async fn read_settled<D: Driver>(&self, driver: &mut D) -> Result<Option<i64>, StoreError> {
+    pub async fn read_low_watermark<D: Driver>(
+        &self,
+        driver: &mut D,
+    ) -> Result<Option<i64>, StoreError> {
         match self.start {
-            Some(_) => Ok(Some(change_log::read_marks(driver).await?.settled)),
+            Some(_) => Ok(Some(change_log::read_marks(driver).await?.low_watermark)),
             None => Ok(None),
         }
     }
 
-    /// Records the position of the snapshot, as the first read of it. `settled` is the low-water mark from before; if
+    /// Records the position of the snapshot, as the first read of it. `low_watermark` is the one from before; if
     /// there is a single writer, that of the snapshot itself.
     pub async fn record_start<D: Driver>(
         &self,
         driver: &mut D,
-        settled: Option<i64>,
+        low_watermark: Option<i64>,
     ) -> Result<(), StoreError> {
         let Some(start) = &self.start else { return Ok(()) };
-        let position = match settled {
-            Some(settled) => settled,
-            None => change_log::read_marks(driver).await?.settled,
+        let position = match low_watermark {
+            Some(low_watermark) => low_watermark,
+            None => change_log::read_marks(driver).await?.low_watermark,
         };
         let included = change_log::read_numbers_after(driver, position, INCLUDED_MAX + 1).await?;
         if included.len() > INCLUDED_MAX {

@@ -86,7 +86,7 @@ impl<'a> Bind<'a> {
     pub fn value(value: &'a Value) -> Self {
         match value {
             Value::Null => Self::Null,
-            Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+            Value::List(_) | Value::Object(_) | Value::ClearText(_) => {
                 fault::bug("a list, an object or a clear-text secret reached the store")
             }
             Value::Boolean(boolean) => Self::Boolean(*boolean),

@@ -17,7 +17,7 @@ pub async fn write<D: Driver>(
 
 /// Removes a value.
 pub async fn remove<D: Driver>(driver: &mut D, name: &str) -> Result<(), StatementError> {
-    driver.execute(&ddl::forget(D::DIALECT), &[Bind::Text(name)]).await.map(drop)
+    driver.execute(&ddl::delete_system_value(D::DIALECT), &[Bind::Text(name)]).await.map(drop)
 }
 
 /// Writes a value unless the key exists; returns the value that is stored then.

@@ -35,7 +35,7 @@ pub enum Value {
     /// Only before canonicalization. In the model's order; fields without a value are left out.
     Object(Vec<(Box<str>, Value)>),
     /// A secret in clear text. `auth` replaces it by its hash before the store gets it.
-    Clear(ClearText),
+    ClearText(ClearText),
 }
 
 /// A secret in clear text, which only `reveal` returns.
@@ -218,7 +218,7 @@ impl Item {
     pub fn approximate_bytes(&self) -> usize {
         let bytes = |value: &Value| match value {
             Value::Text(text) | Value::Json(text) => text.len(),
-            Value::Clear(clear) => clear.reveal().len(),
+            Value::ClearText(clear) => clear.reveal().len(),
             Value::Null | Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => 8,
             Value::Decimal(_) | Value::Moment(_) | Value::List(_) | Value::Object(_) => 8,
         };

@@ -4,9 +4,8 @@
 
 use expect_test::expect;
 
-use crate::harness::{Backend, Client, Masks, Server, Setup, run_sql, wait_until};
+use crate::harness::{ANN, Backend, Client, Masks, Server, Setup, run_sql, wait_until};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
 
 fn log(server: &Server, columns: &str) -> String {

@@ -9,8 +9,8 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::framing::ConnectionAfter::Closed;
-use crate::framing::{ANN, HOST, check, check_answer, get, post, start};
-use crate::harness::{Backend, Client, Server, Setup, wait_until};
+use crate::framing::{HOST, check, check_answer, get, post, start};
+use crate::harness::{ANN, Backend, Client, Server, Setup, wait_until};
 
 /// A server with one small resource and these lines in `[server.limits]`.
 fn start_with(limits: &str) -> Server {

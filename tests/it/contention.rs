@@ -8,13 +8,12 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Server, Setup};
+use crate::harness::{ANN, Answer, Backend, Client, Server, Setup, is_soak};
 
 pub const CLIENTS: usize = 32;
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 8 }
+    if is_soak() { 1_000 } else { 8 }
 }
 
 /// Runs `rounds` requests on each of many connections concurrently; `ask` makes the request line and

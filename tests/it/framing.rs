@@ -4,10 +4,9 @@
 //! A test checks whether the connection stays open by using it, since a server may say one thing and
 //! do another.
 
-use crate::harness::{Answer, Backend, Client, Server};
+use crate::harness::{ANN, Answer, Backend, Client, Server};
 
 pub(crate) const HOST: &str = "Host: localhost\r\n";
-pub(crate) const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// The state of the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 //! `framing` tests the rest.
 
 use crate::framing::ConnectionAfter::{Closed, Open};
-use crate::framing::{ANN, HOST, check, check_all, chunked_ann, get, post, start};
+use crate::framing::{HOST, check, check_all, chunked_ann, get, post, start};
+use crate::harness::ANN;
 
 /// RFC 9110 §2.5: an unknown minor version is read as the highest known one; §15.6.6: another major
 /// version is 505. Anything else is malformed.

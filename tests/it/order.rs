@@ -15,14 +15,14 @@ use std::thread;
 use serde_json::Value;
 
 use crate::harness::{
-    Backend, Client, EXECUTABLE, OpenTransaction, Server, Setup, run_sql, wait_until,
+    Backend, Client, EXECUTABLE, OpenTransaction, Server, Setup, is_soak, run_sql, wait_until,
 };
 
 const WRITERS: usize = 16;
 const ALL: &str = "SELECT sequence FROM nouns_changes ORDER BY sequence";
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 12 }
+    if is_soak() { 200 } else { 12 }
 }
 
 /// `nouns changes --follow`, and the lines it has printed.
@@ -195,7 +195,7 @@ const PAIRS: usize = 8;
 
 /// How often a badge changes hands: all pairs together.
 fn handovers() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 10_000 } else { 480 }
+    if is_soak() { 10_000 } else { 480 }
 }
 
 fn holder(badge: &str) -> String {

@@ -9,10 +9,9 @@ use serde_json::Value;
 
 use crate::contention::{CLIENTS, run_concurrently};
 use crate::harness::{
-    Answer, Backend, Client, Folder, Process, Server, Setup, run_sql, wait_until,
+    ANN, Answer, Backend, Client, Folder, Process, Server, Setup, run_sql, wait_until,
 };
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 
 /// The request that meets the panic.

@@ -14,14 +14,14 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, OpenTransaction, Server, Setup, wait_until};
+use crate::harness::{Backend, Client, OpenTransaction, Server, Setup, is_soak, wait_until};
 
 const WRITERS: usize = 16;
 const MODEL: &str = "title = \"Notes\"\n[server.limits]\npage_items_max = 2000\n[resources.note]\nid = \"integer\"\n[resources.note.fields]\nround = { type = \"integer\" }\n";
 const LIST: &str = "GET /notes?limit=2000";
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 250 } else { 12 }
+    if is_soak() { 250 } else { 12 }
 }
 
 /// The known state of an item.

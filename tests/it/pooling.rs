@@ -16,12 +16,12 @@ use regex::Regex;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Client, Folder, Masks, OpenTransaction, Postgres, Process, Server, Setup, wait_until,
+    ANN, Backend, Client, Folder, Masks, OpenTransaction, Postgres, Process, Server, Setup,
+    wait_until,
 };
 
 const STORE: &str = include_str!("../../examples/store/nouns.toml");
 const POOLED: &str = "\n[server]\ndatabase_pooling = \"transaction\"\n";
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// A pgbouncer in front of the tests' PostgreSQL; stopped when dropped.
 pub struct PgBouncer {

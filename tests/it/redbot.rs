@@ -10,9 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Process, Server, Setup};
+use crate::harness::{ANN, Backend, Process, Server, Setup};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
 
 /// One note about a response.

@@ -8,9 +8,8 @@ mod section_5;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, run_sql, wait_until};
+use crate::harness::{ANN, Answer, Server, run_sql, wait_until};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customers":{"name":"Bea","email":"bea@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";

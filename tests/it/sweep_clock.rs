@@ -6,9 +6,8 @@
 
 use std::path::Path;
 
-use crate::harness::{Answer, Backend, Folder, Server, Setup, run_sql, wait_until};
+use crate::harness::{ANN, Answer, Backend, Folder, Server, Setup, run_sql, wait_until};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const KEY: (&str, &str) = ("Idempotency-Key", "k");
 const DOUBT_MESSAGE: &str =
     "the clock is far ahead of the last recorded time: the change log is not swept";

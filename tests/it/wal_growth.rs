@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use crate::exports::start_with_entries;
-use crate::harness::{Backend, Client, Server, wait_until};
+use crate::harness::{Backend, Client, Server, is_soak, wait_until};
 
 const ROWS: usize = 40_000;
 const CLIENTS: usize = 4;
@@ -119,8 +119,8 @@ fn run_load(server: &Server, load: &WriteLoad) -> u64 {
 #[test]
 fn wal_growth_during_sorted_lists_is_bounded() {
     // The long version keeps the default statement limit, at which a list on a busy machine may end in 503.
-    let (limits, load) = match std::env::var_os("NOUNS_SOAK") {
-        Some(_) => (
+    let (limits, load) = match is_soak() {
+        true => (
             "",
             WriteLoad {
                 writes_max: usize::MAX,
@@ -129,7 +129,7 @@ fn wal_growth_during_sorted_lists_is_bounded() {
                 list_statuses: &[200, 503],
             },
         ),
-        None => (
+        false => (
             "statement_seconds_max = 30",
             WriteLoad { writes_max: 3_000, until: None, text_bytes: 20_000, list_statuses: &[200] },
         ),

@@ -144,8 +144,9 @@ fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
         checks.warn(
             "wal",
             &format!(
-                "the write-ahead log has {wal_bytes} bytes: another process reads the database without a pause, or wrote \
-                 much at once; it shrinks at a restart of the server, after that process has ended (fuser {shown} shows it)"
+                "the write-ahead log has {wal_bytes} bytes: a backup or an export has let it grow, or another process reads \
+                 the database without a pause (fuser {shown} shows it); afterwards it shrinks by 2 MiB at each reset, and \
+                 at a restart of the server"
             ),
         );
     }

@@ -132,7 +132,7 @@ fn select_events(
         _ => None,
     };
     let patterns: Vec<&str> = patterns.ok_or("the events are not a list of texts")?;
-    let (selection, faults) = EventSelection::parse_known(model, &patterns, filter);
+    let (selection, faults) = EventSelection::parse_stored(model, &patterns, filter);
     let list = selection.list.clone().unwrap_or_else(|| ListQuery::by_id(1, None));
     let list = Arc::new(list);
     let scope = |at: usize| {

@@ -122,6 +122,8 @@ fn csv_syntax_error_names_the_line() {
         ("", "line 1: expected the names of the columns, got nothing"),
         ("\n\n", "line 1: expected the names of the columns, got nothing"),
         ("name,,day\n", "line 1: expected a name for column 2"),
+        ("name;day\n", "line 1: expected commas between the columns, got a semicolon"),
+        ("name\tday\n", "line 1: expected commas between the columns, got a tab"),
         ("name,day,\"name\"\n", "line 1: expected each column once, got \"name\" again"),
         ("name,day\na,b\nc\n", "line 3: expected 2 cells, got 1"),
         ("name,day\n\na,b,c\n", "line 3: expected 2 cells, got more"),

@@ -41,7 +41,7 @@ pub fn deliveries_resource(
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 1,
-        on_delete: OnDelete::Sweep,
+        on_delete: OnDelete::DeleteLater,
         id: IdKind::Uuid,
         realm,
         fields: fields(),

@@ -430,9 +430,11 @@ impl<'v> ExprValue<'v> {
             Value::Number(value) => Self::Real(*value),
             Value::Text(value) => Self::Text((&**value).into()),
             Value::Moment(value) => Self::Moment(*value),
-            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-                Self::Null
-            }
+            Value::Null
+            | Value::Json(_)
+            | Value::List(_)
+            | Value::Object(_)
+            | Value::ClearText(_) => Self::Null,
         }
     }
 

@@ -76,7 +76,7 @@ pub fn parse_literal(
 
 /// A numeric literal: an integer, or a decimal with up to nine decimal places.
 pub fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, ExprError> {
-    if let Some(value) = json::integer(text) {
+    if let Some(value) = json::parse_integer(text) {
         return Ok(Value::Integer(value));
     }
     let decimals =
@@ -85,7 +85,8 @@ pub fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, Ex
         .ok()
         .filter(|scale| *scale <= 9)
         .and_then(|scale| {
-            json::decimal_units(text, scale).map(|units| Value::Decimal(Decimal { units, scale }))
+            json::parse_decimal_units(text, scale)
+                .map(|units| Value::Decimal(Decimal { units, scale }))
         })
         .ok_or_else(|| syntax.error("expected at most 18 digits and 9 decimals"))
 }

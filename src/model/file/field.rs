@@ -95,17 +95,17 @@ fn read<'t>(
     }
     let derived_version = table.count(field_keys::DERIVED_VERSION_KEY);
     // The rest sees only the keys that the type allows.
-    let table = table.only(|key| field_keys::has_key(kind, key));
+    let table = table.filter_keys(|key| field_keys::has_key(kind, key));
     let before = entry.mistake_count();
     // `of` is a field, whose reader says more about another form, and `on_delete` has the words of its type.
-    table.only(|key| !["of", "on_delete"].contains(&key)).check_forms(&keys::FIELD);
+    table.filter_keys(|key| !["of", "on_delete"].contains(&key)).check_forms(&keys::FIELD);
     let mut field = Field::new(name, kind);
     field.required = table.flag("required").unwrap_or(false);
     field.nullable = table.flag("nullable").unwrap_or(false);
     field.filter = table.flag("filter").unwrap_or(false);
     field.is_matched = table.flag("match").unwrap_or(false);
     field.derived_version = derived_version.unwrap_or(DERIVED_VERSION);
-    field.order = table.choice("order", keys::ORDERS).unwrap_or(TextOrder::CodePoints);
+    field.order = table.choice("order", keys::TEXT_ORDERS).unwrap_or(TextOrder::CodePoints);
     for (key, is_on) in [("match", field.is_matched), ("order", field.order == TextOrder::Unicode)]
     {
         if let Some(entry) = table.find(key).filter(|_| is_on && !field.filter) {

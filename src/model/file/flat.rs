@@ -17,7 +17,7 @@ pub struct FlatSegment<'t> {
 
 /// The flat segment of a resource; `None` for a top-level resource, and where it is turned off.
 pub fn segment<'t>(index: usize, names: &ResourceNames<'t>) -> Option<FlatSegment<'t>> {
-    let header = names.list.get(index)?;
+    let header = names.headers.get(index)?;
     header.parent?;
     let Some(entry) = header.table.find("flat") else { return Some(default_segment(header)) };
     match entry.node.get_ref() {
@@ -33,7 +33,7 @@ fn default_segment<'t>(header: &ResourceHeader<'t>) -> FlatSegment<'t> {
 
 /// Reports values that are no segment, and two resources with one path.
 pub fn check(names: &ResourceNames<'_>) {
-    for (index, header) in names.list.iter().enumerate() {
+    for (index, header) in names.headers.iter().enumerate() {
         let Some(entry) = header.table.find("flat") else { continue };
         if header.table.find("parent").is_none() {
             let name = header.name.value;
@@ -65,8 +65,8 @@ fn check_clash(names: &ResourceNames<'_>, index: usize, text: &TomlText<'_>) {
         };
         *other != index && is_used
     };
-    let Some((_, other)) = names.list.iter().enumerate().find(uses) else { return };
-    let own = names.list.get(index).map_or("", |header| header.name.value);
+    let Some((_, other)) = names.headers.iter().enumerate().find(uses) else { return };
+    let own = names.headers.get(index).map_or("", |header| header.name.value);
     let message = format!("`{}` and `{own}` would both be at /{name}", other.name.value);
     text.refuse_with_help(message, "say another name with `flat`, or `flat = false` for none");
 }

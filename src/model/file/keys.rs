@@ -31,7 +31,7 @@ pub struct KeySpec {
     pub about: &'static str,
 }
 
-/// The type of a key's value, which `TomlTable::check` validates. Rules that involve several keys are checked by
+/// The form of a key's value, which `TomlTable::check` validates. Rules that involve several keys are checked by
 /// the functions that read the table.
 #[derive(Debug, Clone)]
 pub enum KeyForm {
@@ -46,6 +46,7 @@ pub enum KeyForm {
     Choice(Words),
     /// A list of these words, and what a message calls one of them.
     Choices(&'static str, Words),
+    /// A list of names that the author chooses.
     Names,
     /// A text or a list of texts, and what a message calls it.
     Texts(&'static str),
@@ -53,7 +54,7 @@ pub enum KeyForm {
     Table(&'static str),
     /// A table whose keys are names that the author chooses, and whose values are the named table.
     Tables(&'static str),
-    /// A type that only the function that reads it can validate; this is its description in the JSON Schema.
+    /// A form that only the function that reads it can validate; this is its description in the JSON Schema.
     Other(OtherForm),
 }
 
@@ -112,22 +113,22 @@ pub static REFERENCES_ON_DELETE: &WordMeanings<OnDelete> =
     &[("restrict", OnDelete::Restrict), ("remove", OnDelete::Clear)];
 pub static DEFAULT_SOURCES: &WordMeanings<DefaultSource> =
     &[("now", DefaultSource::Now), ("user", DefaultSource::User), ("uuid", DefaultSource::Uuid)];
-pub static ORDERS: &WordMeanings<TextOrder> =
+pub static TEXT_ORDERS: &WordMeanings<TextOrder> =
     &[("code-points", TextOrder::CodePoints), ("unicode", TextOrder::Unicode)];
-pub static CONFLICTS: &WordMeanings<UniqueConflict> =
+pub static UNIQUE_CONFLICTS: &WordMeanings<UniqueConflict> =
     &[("silent", UniqueConflict::Silent), ("tell", UniqueConflict::Tell)];
-pub static CHANGES: &WordMeanings<ChangeLogDetail> =
+pub static CHANGE_LOG_DETAILS: &WordMeanings<ChangeLogDetail> =
     &[("values", ChangeLogDetail::Values), ("ids", ChangeLogDetail::Ids)];
-pub static VERBS: &WordMeanings<GrantVerb> = &[
+pub static GRANT_VERBS: &WordMeanings<GrantVerb> = &[
     ("get", GrantVerb::Get),
     ("post", GrantVerb::Post),
     ("put", GrantVerb::Put),
     ("patch", GrantVerb::Patch),
     ("delete", GrantVerb::Delete),
 ];
-pub static LOGS: &WordMeanings<LogFormat> =
+pub static LOG_FORMATS: &WordMeanings<LogFormat> =
     &[("pretty", LogFormat::Pretty), ("json", LogFormat::Json)];
-pub static POOLINGS: &WordMeanings<Pooling> =
+pub static POOLING_MODES: &WordMeanings<Pooling> =
     &[("session", Pooling::Session), ("transaction", Pooling::Transaction)];
 
 macro_rules! table_keys {
@@ -173,13 +174,13 @@ table_keys! {
         "realm" Text, "the protection space; a nested resource has its parent's";
         "fields" Tables("field"), "what an item is made of";
         "unique" Other(UniqueGroups), "groups of fields whose values together occur once";
-        "conflict" Choice(|| words(CONFLICTS)),
+        "conflict" Choice(|| words(UNIQUE_CONFLICTS)),
             "the response to a unique value that is taken by an item which the caller cannot read";
         "check" Other(Checks), "rules that the values of an item satisfy together";
         "created_by" Flag, "adds a field with the name of the user who created the item";
         "updated_by" Flag, "adds a field with the name of the user who changed the item last";
         "require_if_match" Flag, "updates and deletes must say which version they saw (428 otherwise)";
-        "changes" Choice(|| words(CHANGES)),
+        "changes" Choice(|| words(CHANGE_LOG_DETAILS)),
             "what the change log keeps of an item: its values, or its id alone";
         "deprecated" Table("deprecated"), "marks it as going away";
         "renamed_from" Name, "its former name, by which a migration keeps the stored items";
@@ -212,7 +213,7 @@ table_keys! {
         "unique" Other(Unique), "occurs once: in the resource (true) or within one parent (\"parent\")";
         "filter" Flag, "may be filtered and sorted by, and has an index";
         "match" Flag, "may be matched without regard to case and accents (~)";
-        "order" Choice(|| words(ORDERS)), "how it is sorted: by code points, or as people do";
+        "order" Choice(|| words(TEXT_ORDERS)), "how it is sorted: by code points, or as people do";
         "deprecated" Table("deprecated"), "marks it as going away";
         "renamed_from" Name, "its former name, by which a migration keeps the stored values";
         "fill" Other(Value), "the value that a migration gives to existing items without one";
@@ -247,7 +248,7 @@ table_keys! {
 
     SERVER "the server" {
         "database" Text, "where the data lives: sqlite:PATH or postgres://USER@HOST/NAME";
-        "database_pooling" Choice(|| words(POOLINGS)),
+        "database_pooling" Choice(|| words(POOLING_MODES)),
             "transaction, where a proxy such as pgbouncer gives each transaction another session";
         "key_file" Text, "the file that holds the key, which is not in the database";
         "listen" Texts("an address or a list of addresses"),
@@ -261,7 +262,7 @@ table_keys! {
         "hsts" Checked(&HSTS), "how long browsers must use HTTPS only: 180d, 12h or 90m";
         "open" Flag, "no authentication; loopback addresses only";
         "wait" Flag, "keep trying while the database cannot be reached";
-        "log" Choice(|| words(LOGS)), "the format of log lines";
+        "log" Choice(|| words(LOG_FORMATS)), "the format of log lines";
         "realm" Text, "the realm of / and /-/";
         "base_path" Checked(&BASE_PATH), "a prefix of all paths, such as /v1";
         "base_url" Checked(&BASE_URL),

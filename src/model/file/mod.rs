@@ -34,7 +34,7 @@ use super::builtin::webhook::webhooks_resource;
 use super::builtin::{indices, users_resource};
 use super::report::{Mistakes, ModelErrors};
 use super::resource::Model;
-use super::settings::StoragePlaces;
+use super::settings::StorageSettings;
 use resource_names::ResourceNames;
 use toml_tree::TomlTable;
 
@@ -51,13 +51,13 @@ pub fn read_shape(text: &str) -> Result<Model, ModelErrors> {
     read_source("the model in the database", text, Mistakes::for_shape())
 }
 
-/// Where the database and the key are, by a model file that may have mistakes elsewhere; `None` if it is not TOML.
-pub fn read_places(text: &str) -> Option<StoragePlaces> {
+/// The storage settings of a model file that may have mistakes elsewhere; `None` if it is not TOML.
+pub fn read_storage_settings(text: &str) -> Option<StorageSettings> {
     let mistakes = Mistakes::default();
     let tree = DeTable::parse(text).ok().filter(|_| text.len() <= FILE_BYTES_MAX)?;
     let server = TomlTable::new(tree.get_ref(), &mistakes).table("server");
     let setting = |name: &str| Some(server.as_ref()?.text(name)?.value.to_owned());
-    Some(StoragePlaces { database: setting("database"), key_file: setting("key_file") })
+    Some(StorageSettings { database: setting("database"), key_file: setting("key_file") })
 }
 
 fn read_source(name: &str, text: &str, mistakes: Mistakes) -> Result<Model, ModelErrors> {

@@ -8,6 +8,7 @@ use super::resource_names::ResourceNames;
 use crate::model::expr::{self, RelationScope, ResourceScope};
 use crate::model::field::{Field, ReferenceRule, ResourceIndex};
 
+/// Sets the rule of each `ref` field that has `where`.
 pub fn read(names: &ResourceNames<'_>, drafts: &mut [ResourceDraft<'_>]) {
     let found = find(names, drafts);
     for (resource, field, rule) in found {
@@ -25,7 +26,7 @@ fn find(
 ) -> Vec<(usize, usize, ReferenceRule)> {
     let resources: Vec<ResourceScope<'_>> = drafts.iter().map(ResourceDraft::names).collect();
     let mut found = Vec::new();
-    for (index, (header, draft)) in names.list.iter().zip(drafts).enumerate() {
+    for (index, (header, draft)) in names.headers.iter().zip(drafts).enumerate() {
         let row = ResourceIndex(index);
         let relations = RelationScope { resources: &resources, row, user_fields: &[] };
         for entry in header.table.table("fields").unwrap_or_default().entries {

@@ -37,7 +37,7 @@ pub fn resolve_relations(
     for (index, resource) in resources.iter_mut().enumerate() {
         let this = ResourceIndex(index);
         let children =
-            names.list.iter().enumerate().filter(|(_, child)| child.parent == Some(this));
+            names.headers.iter().enumerate().filter(|(_, child)| child.parent == Some(this));
         resource.children = children.map(|(child, _)| ResourceIndex(child)).collect();
         resource.depth = names.ancestors(index).count();
         resource.realm = check_realm(index, names, realms, &realm_of);
@@ -63,7 +63,7 @@ fn find_referrers(resources: &[Resource]) -> Vec<(ResourceIndex, Referrer)> {
 
 /// The realm that a resource names.
 fn declared_realm(index: usize, names: &ResourceNames<'_>, realms: &[Realm]) -> Option<RealmIndex> {
-    let text = names.list.get(index)?.table.text("realm")?;
+    let text = names.headers.get(index)?.table.text("realm")?;
     text.find("realm", realms.iter().map(|realm| &*realm.name)).map(RealmIndex)
 }
 
@@ -74,7 +74,7 @@ fn check_realm(
     realms: &[Realm],
     declared: &[Option<RealmIndex>],
 ) -> RealmIndex {
-    let (Some(header), own) = (names.list.get(index), declared.get(index).copied().flatten())
+    let (Some(header), own) = (names.headers.get(index), declared.get(index).copied().flatten())
     else {
         return RealmIndex::default();
     };
@@ -103,7 +103,7 @@ fn check_realm(
 
 /// Checks for fields with the names of members that every item has.
 fn check_reserved(index: usize, drafts: &[ResourceDraft<'_>], names: &ResourceNames<'_>) {
-    let (Some(draft), Some(header)) = (drafts.get(index), names.list.get(index)) else { return };
+    let (Some(draft), Some(header)) = (drafts.get(index), names.headers.get(index)) else { return };
     let own = header.name.value;
     let mut reserved: Vec<(String, String)> = Vec::new();
     let mut reserve = |name: &str, reason: String| reserved.push((name.to_owned(), reason));
@@ -127,7 +127,7 @@ fn check_reserved(index: usize, drafts: &[ResourceDraft<'_>], names: &ResourceNa
         }
     }
     let is_child = |parent: Option<ResourceIndex>| parent == Some(ResourceIndex(index));
-    for child in names.list.iter().filter(|child| is_child(child.parent)) {
+    for child in names.headers.iter().filter(|child| is_child(child.parent)) {
         let (name, plural) = (child.name.value, &child.plural);
         if let Some((_, reason)) = reserved.iter().find(|(name, _)| name == plural) {
             let message =

@@ -28,7 +28,7 @@ pub struct ResourceDraft<'t> {
 
 pub fn read<'t>(names: &ResourceNames<'t>, user_fields: &[Field]) -> Vec<ResourceDraft<'t>> {
     let context = FieldContext { names, user_fields, position: FieldPosition::Resource, level: 0 };
-    let headers = names.list.iter().enumerate();
+    let headers = names.headers.iter().enumerate();
     headers.map(|(index, header)| read_draft(ResourceIndex(index), header, context)).collect()
 }
 
@@ -71,10 +71,14 @@ fn read_draft<'t>(
         realm: RealmIndex::default(),
         fields,
         unique: Vec::new(),
-        conflict: table.choice("conflict", keys::CONFLICTS).unwrap_or(UniqueConflict::Silent),
+        conflict: table
+            .choice("conflict", keys::UNIQUE_CONFLICTS)
+            .unwrap_or(UniqueConflict::Silent),
         checks: Vec::new(),
         require_if_match: table.flag("require_if_match").unwrap_or(false),
-        changes: table.choice("changes", keys::CHANGES).unwrap_or(ChangeLogDetail::Values),
+        changes: table
+            .choice("changes", keys::CHANGE_LOG_DETAILS)
+            .unwrap_or(ChangeLogDetail::Values),
         deprecated: deprecation::read(table, "resource", name, &names.all().collect::<Vec<_>>()),
         renamed_from: read_former_name(index, header, names),
     };
@@ -115,7 +119,7 @@ fn read_former_name(
     header: &ResourceHeader<'_>,
     names: &ResourceNames<'_>,
 ) -> Option<Box<str>> {
-    let earlier = names.list.iter().take(index.0);
+    let earlier = names.headers.iter().take(index.0);
     let earlier = earlier.filter_map(|header| Some(header.table.text("renamed_from")?.value));
     renames::read(&header.table, &names.all().collect::<Vec<_>>(), earlier)
 }

@@ -17,14 +17,14 @@ pub const LEVELS_MAX: usize = 16;
 pub const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
 
 /// A plural is also a table name; these prefixes are reserved.
-const TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
+const RESERVED_TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
 
 /// System columns of every PostgreSQL table.
 pub const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
 
 #[derive(Debug, Default)]
 pub struct ResourceNames<'t> {
-    pub list: Vec<ResourceHeader<'t>>,
+    pub headers: Vec<ResourceHeader<'t>>,
     /// The names of the roles that the file declares.
     pub roles: Vec<&'t str>,
 }
@@ -46,8 +46,8 @@ impl<'t> ResourceNames<'t> {
         let help = "declare a noun with its fields: [resources.customer.fields]";
         let Some(entry) = root.find("resources") else {
             // A misspelled `resources` has been reported already.
-            let slip = |key| nearest(key, keys::ROOT.names()) == Some("resources");
-            if !root.entries.iter().any(|entry| slip(entry.key.value)) {
+            let is_misspelled = |key| nearest(key, keys::ROOT.names()) == Some("resources");
+            if !root.entries.iter().any(|entry| is_misspelled(entry.key.value)) {
                 mistakes.add_with_help(0..0, "the model has no resources", help);
             }
             return Self::default();
@@ -64,7 +64,7 @@ impl<'t> ResourceNames<'t> {
         }
         let roles = root.table("roles").unwrap_or_default().entries;
         let mut names = Self {
-            list: table.entries.iter().map(read_header).collect(),
+            headers: table.entries.iter().map(read_header).collect(),
             roles: roles.iter().map(|role| role.key.value).collect(),
         };
         names.check_plurals();
@@ -75,27 +75,27 @@ impl<'t> ResourceNames<'t> {
 
     pub fn find(&self, text: &TomlText<'_>) -> Option<(ResourceIndex, &ResourceHeader<'t>)> {
         let index = text.find("resource", self.all())?;
-        Some((ResourceIndex(index), self.list.get(index)?))
+        Some((ResourceIndex(index), self.headers.get(index)?))
     }
 
     pub fn all(&self) -> impl Iterator<Item = &'t str> + Clone {
-        self.list.iter().map(|header| header.name.value)
+        self.headers.iter().map(|header| header.name.value)
     }
 
     /// The ancestors of a resource, its parent first. Terminates once `cut_cycles` has run.
     pub fn ancestors(&self, of: usize) -> impl Iterator<Item = (usize, &ResourceHeader<'t>)> {
         let parent = |index: usize| {
-            let parent = self.list.get(index)?.parent?.0;
-            Some((parent, self.list.get(parent)?))
+            let parent = self.headers.get(index)?.parent?.0;
+            Some((parent, self.headers.get(parent)?))
         };
         std::iter::successors(parent(of), move |(index, _)| parent(*index))
     }
 
     fn check_plurals(&self) {
-        for (index, header) in self.list.iter().enumerate() {
+        for (index, header) in self.headers.iter().enumerate() {
             let (name, plural) = (header.name.value, &header.plural);
-            let other = self.list.iter().take(index).find(|other| other.plural == *plural);
-            let prefix = TABLE_PREFIXES.iter().find(|prefix| plural.starts_with(**prefix));
+            let other = self.headers.iter().take(index).find(|other| other.plural == *plural);
+            let prefix = RESERVED_TABLE_PREFIXES.iter().find(|prefix| plural.starts_with(**prefix));
             let mut help = "say another one with `plural`";
             let message = if let Some(other) = other {
                 let other = other.name.value;
@@ -119,36 +119,36 @@ impl<'t> ResourceNames<'t> {
     fn find_parents(&mut self) {
         let parent =
             |header: &ResourceHeader<'t>| Some(self.find(&header.table.text("parent")?)?.0);
-        let parents: Vec<Option<ResourceIndex>> = self.list.iter().map(parent).collect();
-        for (header, parent) in self.list.iter_mut().zip(parents) {
+        let parents: Vec<Option<ResourceIndex>> = self.headers.iter().map(parent).collect();
+        for (header, parent) in self.headers.iter_mut().zip(parents) {
             header.parent = parent;
         }
     }
 
     /// Reports each cycle of parents once and cuts it, so that the reader can continue.
     fn cut_cycles(&mut self) {
-        for index in 0..self.list.len() {
+        for index in 0..self.headers.len() {
             let chain: Vec<(usize, &str)> = self
                 .ancestors(index)
-                .take(self.list.len())
+                .take(self.headers.len())
                 .map(|(index, header)| (index, header.name.value))
                 .collect();
-            let Some(header) = self.list.get(index) else { continue };
+            let Some(header) = self.headers.get(index) else { continue };
             let name = header.name.value;
             let parent = header.table.text("parent").unwrap_or(header.name.clone());
             if let Some(end) = chain.iter().position(|(ancestor, _)| *ancestor == index) {
-                let circle: Vec<&str> = chain.iter().take(end).map(|(_, name)| *name).collect();
-                if circle.is_empty() {
+                let cycle: Vec<&str> = chain.iter().take(end).map(|(_, name)| *name).collect();
+                if cycle.is_empty() {
                     let help = "for a tree of items, refer to one with a field of type `ref`";
                     parent.refuse_with_help(format!("`{name}` cannot be its own parent"), help);
                 } else {
-                    let circle = circle.join(" → ");
+                    let cycle = cycle.join(" → ");
                     parent.refuse_with_help(
-                        format!("the parents go round in a circle: {name} → {circle} → {name}"),
+                        format!("the parents go round in a circle: {name} → {cycle} → {name}"),
                         "take `parent` out of one of them; a field of type `ref` can point anywhere",
                     );
                 }
-                if let Some(header) = self.list.get_mut(index) {
+                if let Some(header) = self.headers.get_mut(index) {
                     header.parent = None;
                 }
             } else if chain.len() == LEVELS_MAX {

@@ -159,13 +159,15 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
         for field in resource.fields.iter_mut() {
             field.is_retained = known.field(&field.name).is_none();
         }
-        // Callers without a name could not create items without it.
-        let is_made =
+        // A default from the user has no value for an anonymous caller, so such a field counts as required.
+        let has_source_for_every_caller =
             |field: &Field| field.default_from.as_ref().is_some_and(|from| !from.is_of_user());
-        let is_optional =
-            |field: &Field| !field.required || field.computed.is_some() || is_made(field);
+        let is_optional = |field: &Field| {
+            !field.required || field.computed.is_some() || has_source_for_every_caller(field)
+        };
         let mut retained = resource.fields.iter().filter(|field| field.is_retained);
-        if !retained.all(is_optional) || resource.unique.iter().any(|rule| clashes(resource, rule))
+        if !retained.all(is_optional)
+            || resource.unique.iter().any(|rule| would_make_new_items_clash(resource, rule))
         {
             return None;
         }
@@ -174,13 +176,14 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
 }
 
 /// Whether new items would clash, because they all have the same values of the retained fields of a unique rule.
-fn clashes(resource: &Resource, rule: &UniqueRule) -> bool {
+fn would_make_new_items_clash(resource: &Resource, rule: &UniqueRule) -> bool {
     let fields = || rule.fields.iter().filter_map(|at| resource.fields.get(*at));
     let has_declared = fields().any(|field| !field.is_retained);
-    // Many items are made on one day, and by one user.
+    // Of the default sources only a random UUID differs for every item: `now` and the user repeat.
     let is_made_equal = |field: &Field| {
-        let is_made = field.default_from.as_ref().is_some_and(|from| *from != DefaultSource::Uuid);
-        !has_declared && (is_made || field.audit.is_some())
+        let has_repeating_source =
+            field.default_from.as_ref().is_some_and(|from| *from != DefaultSource::Uuid);
+        !has_declared && (has_repeating_source || field.audit.is_some())
     };
     let mut retained = fields().filter(|field| field.is_retained).peekable();
     retained.peek().is_some()

@@ -180,12 +180,14 @@ fn check_can_create(table: &TomlTable<'_>, key: &str, fields: &[usize], draft: &
 fn read_verbs(entry: &TomlEntry<'_>) -> Option<Vec<GrantVerb>> {
     match entry.node.get_ref() {
         DeValue::String(all) if all == "*" => {
-            return Some(keys::VERBS.iter().map(|(_, verb)| *verb).collect());
+            return Some(keys::GRANT_VERBS.iter().map(|(_, verb)| *verb).collect());
         }
         DeValue::Array(_) => {
-            entry.check_words("verb", &keys::words(keys::VERBS));
+            entry.check_words("verb", &keys::words(keys::GRANT_VERBS));
             let verbs = entry.texts().into_iter();
-            return Some(verbs.filter_map(|text| find_meaning(text.value, keys::VERBS)).collect());
+            return Some(
+                verbs.filter_map(|text| find_meaning(text.value, keys::GRANT_VERBS)).collect(),
+            );
         }
         DeValue::String(one) => entry.refuse_with_help(
             format!("expected a list of verbs, got {one:?}"),

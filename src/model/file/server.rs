@@ -8,6 +8,7 @@ use crate::model::ip_network::{Network, NetworkFault, is_port};
 use crate::model::resource::{Realm, Role};
 use crate::model::settings::{
     ChangeRetention, LIMIT_RANGE, LIMITS, RateLimit, RealmIndex, ServerLimits, ServerTable,
+    StorageSettings,
 };
 
 pub fn read(table: &TomlTable<'_>, realms: &[Realm], roles: &[Role]) -> ServerTable {
@@ -17,9 +18,11 @@ pub fn read(table: &TomlTable<'_>, realms: &[Realm], roles: &[Role]) -> ServerTa
     let realm_names = realms.iter().map(|realm| &*realm.name);
     let retention = |key: &str| ChangeRetention::parse(table.text(key)?.value);
     ServerTable {
-        database: table.text("database").and_then(|text| read_database(&text)),
-        database_pooling: table.choice("database_pooling", keys::POOLINGS),
-        key_file: file("key_file"),
+        storage: StorageSettings {
+            database: table.text("database").and_then(|text| read_database(&text)),
+            key_file: file("key_file"),
+        },
+        database_pooling: table.choice("database_pooling", keys::POOLING_MODES),
         listen: table.find("listen").map(read_listen),
         behind_proxy: table.find("behind_proxy").map(read_networks),
         tls_cert: file("tls_cert"),
@@ -28,7 +31,7 @@ pub fn read(table: &TomlTable<'_>, realms: &[Realm], roles: &[Role]) -> ServerTa
         hsts: retention("hsts").and_then(ChangeRetention::duration),
         open: table.flag("open"),
         wait: table.flag("wait"),
-        log: table.choice("log", keys::LOGS),
+        log: table.choice("log", keys::LOG_FORMATS),
         realm: table
             .text("realm")
             .and_then(|text| text.find("realm", realm_names))

@@ -113,8 +113,8 @@ fn resource_name(index: ResourceIndex, all: &[Resource]) -> Option<&str> {
 
 fn on_delete_word(on_delete: OnDelete) -> Option<&'static str> {
     match on_delete {
-        // `Sweep` is for built-in resources, which have no shape.
-        OnDelete::Restrict | OnDelete::Sweep => None,
+        // `DeleteLater` is for built-in resources, which have no shape.
+        OnDelete::Restrict | OnDelete::DeleteLater => None,
         OnDelete::Cascade => Some("cascade"),
         OnDelete::Clear => Some("clear"),
     }
@@ -227,7 +227,7 @@ fn push_limits(pairs: &mut TomlPairs, field: &Field) {
 /// A value as TOML. There are no nulls, since TOML has none.
 fn toml_value(of: &Value) -> String {
     match of {
-        Value::Null | Value::Clear(_) => toml_string(""),
+        Value::Null | Value::ClearText(_) => toml_string(""),
         Value::Boolean(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
         Value::Number(value) => format!("{value:?}"),

@@ -59,7 +59,7 @@ impl<'t> TomlText<'t> {
         found
     }
 
-    /// Whether it is in the model that a database stores.
+    /// Whether the text being read is the model that a database stores, not a model file.
     pub fn is_in_shape(&self) -> bool {
         self.mistakes.is_shape
     }
@@ -106,7 +106,7 @@ impl<'t> TomlEntry<'t> {
         self.key.mistakes.add_reserved(self.node.span(), value, help);
     }
 
-    /// The number of mistakes so far.
+    /// The number of mistakes in the whole file so far, which a reader compares before and after.
     pub fn mistake_count(&self) -> usize {
         self.key.mistakes.count()
     }
@@ -302,8 +302,8 @@ impl<'t> TomlTable<'t> {
         }
     }
 
-    /// The table without the keys that have been refused.
-    pub fn only(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+    /// The table with the keys for which `is_kept` holds.
+    pub fn filter_keys(&self, is_kept: impl Fn(&str) -> bool) -> Self {
         let entries = self.entries.iter().filter(|entry| is_kept(entry.key.value));
         Self { entries: entries.cloned().collect() }
     }

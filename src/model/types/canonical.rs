@@ -52,21 +52,22 @@ pub fn is_valid_json(text: &str) -> bool {
 pub fn value_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
     Some(match (field.storage_class(), json) {
         (_, Json::Null) => Value::Null,
-        (StorageClass::Json, json) => value_from_field_json(field, json)?,
+        (StorageClass::Json, json) => composite_from_json(field, json)?,
         (StorageClass::Text, Json::Text(text)) => Value::text(text),
         (StorageClass::Moment, Json::Text(text)) => Value::Moment(Moment::parse(text)?),
         (StorageClass::Boolean, Json::Boolean(value)) => Value::Boolean(*value),
-        (StorageClass::Integer, Json::Number(text)) => Value::Integer(json::integer(text)?),
+        (StorageClass::Integer, Json::Number(text)) => Value::Integer(json::parse_integer(text)?),
         (StorageClass::Real, Json::Number(text)) => Value::Number(text.parse().ok()?),
         (StorageClass::Decimal, Json::Text(text)) => {
             let scale = field.rules.scale;
-            Value::Decimal(Decimal { units: json::decimal_units(text, scale)?, scale })
+            Value::Decimal(Decimal { units: json::parse_decimal_units(text, scale)?, scale })
         }
         _ => return None,
     })
 }
 
-fn value_from_field_json(field: &Field, json: &Json<'_>) -> Option<Value> {
+/// The value of a list, of an object, or of a `json` field.
+fn composite_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
     let rules = &field.rules;
     Some(match (json, &rules.element) {
         (Json::List(elements), Some(of)) => {

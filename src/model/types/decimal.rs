@@ -24,7 +24,7 @@ pub static DECIMAL: FieldType = FieldType {
             }
         };
         let scale = field.rules.scale;
-        let units = json::decimal_units(text, scale);
+        let units = json::parse_decimal_units(text, scale);
         units.map(|units| Value::Decimal(Decimal { units, scale })).or_else(|| {
             let plural = if scale == 1 { "" } else { "s" };
             let expected = format!("at most 18 digits and {scale} decimal{plural}");

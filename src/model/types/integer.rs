@@ -11,7 +11,7 @@ pub static INTEGER: FieldType = FieldType {
     synonyms: &["int"],
     ..FieldType::new("integer", "an integer", StorageClass::Integer, |_, json, faults| {
         let text = expect_number(json, "an integer", faults)?;
-        json::integer(text).map(Value::Integer).or_else(|| {
+        json::parse_integer(text).map(Value::Integer).or_else(|| {
             let expected = "an integer within ±9007199254740991";
             refuse(faults, FaultCode::Range, expected, &truncate_for_message(text))
         })

@@ -12,24 +12,24 @@ pub static JSON: FieldType =
         check_json(json, faults).then(|| Value::Json(json::to_text(json).into()))
     });
 
+/// Reports every fault, so nothing short-circuits.
 fn check_json(json: &Json<'_>, faults: &mut FaultCollector) -> bool {
     match json {
         Json::Null | Json::Boolean(_) => true,
         Json::Number(text) => expect_exact_number(text, faults).is_some(),
         Json::Text(text) => expect_no_nul(text, faults).is_some(),
         Json::List(elements) => {
-            elements.iter().enumerate().fold(true, |exact, (index, element)| {
-                let mark = faults.enter(&index.to_string());
-                let element_exact = check_json(element, faults);
-                faults.leave(mark);
-                exact && element_exact
+            elements.iter().enumerate().fold(true, |is_valid, (index, element)| {
+                let is_element_valid =
+                    faults.within(&index.to_string(), |faults| check_json(element, faults));
+                is_valid && is_element_valid
             })
         }
-        Json::Object(members) => members.iter().fold(true, |exact, (name, member)| {
-            let mark = faults.enter(name);
-            let member_exact = expect_no_nul(name, faults).is_some() & check_json(member, faults);
-            faults.leave(mark);
-            exact && member_exact
+        Json::Object(members) => members.iter().fold(true, |is_valid, (name, member)| {
+            let is_member_valid = faults.within(name, |faults| {
+                expect_no_nul(name, faults).is_some() & check_json(member, faults)
+            });
+            is_valid && is_member_valid
         }),
     }
 }

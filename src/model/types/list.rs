@@ -22,9 +22,7 @@ pub static LIST: FieldType = FieldType {
         let of = field.rules.element.as_deref()?;
         let mut values = Vec::with_capacity(elements.len());
         for (index, element) in elements.iter().enumerate() {
-            let mark = faults.enter(&index.to_string());
-            values.extend(read(of, element, faults));
-            faults.leave(mark);
+            faults.within(&index.to_string(), |faults| values.extend(read(of, element, faults)));
         }
         (values.len() == elements.len()).then_some(Value::List(values))
     })

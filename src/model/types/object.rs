@@ -35,24 +35,17 @@ fn read_fields(
     members: &[(Cow<'_, str>, Json<'_>)],
     faults: &mut FaultCollector,
 ) -> Option<Vec<(Box<str>, Value)>> {
-    let mut whole = true;
+    let mut is_valid = true;
     for (name, _) in members {
         if !fields.iter().any(|field| *field.name == **name) {
-            let mark = faults.enter(name);
-            add_unknown(name, fields, faults);
-            faults.leave(mark);
-            whole = false;
+            faults.within(name, |faults| add_unknown(name, fields, faults));
+            is_valid = false;
         }
     }
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
         let value = match members.iter().find(|(name, _)| *field.name == **name) {
-            Some((_, json)) => {
-                let mark = faults.enter(&field.name);
-                let value = read(field, json, faults);
-                faults.leave(mark);
-                value
-            }
+            Some((_, json)) => faults.within(&field.name, |faults| read(field, json, faults)),
             None if field.required => {
                 add_required(field, faults);
                 None
@@ -60,10 +53,10 @@ fn read_fields(
             None => Some(field.default.clone().unwrap_or(Value::Null)),
         };
         match value {
-            None => whole = false,
+            None => is_valid = false,
             Some(Value::Null) if !field.nullable => {}
             Some(value) => values.push((field.name.clone(), value)),
         }
     }
-    whole.then_some(values)
+    is_valid.then_some(values)
 }

@@ -90,7 +90,7 @@ pub fn expect_number<'j>(
 
 /// A number that a double represents exactly.
 pub fn expect_exact_number(text: &str, faults: &mut FaultCollector) -> Option<f64> {
-    json::number_exact(text).filter(|value| value.is_finite()).or_else(|| {
+    json::parse_exact_double(text).filter(|value| value.is_finite()).or_else(|| {
         let expected = "a number that a double holds without loss";
         refuse(faults, FaultCode::Range, expected, &truncate_for_message(text))
     })

@@ -28,10 +28,12 @@ pub static REFERENCE: FieldType = FieldType {
     ..FieldType::new("ref", "the id of another item", StorageClass::Text, |field, json, faults| {
         if field.storage_class() == StorageClass::Integer {
             let text = expect_number(json, "an id as a number", faults)?;
-            return json::integer(text).filter(|id| *id > 0).map(Value::Integer).or_else(|| {
-                let expected = "an id, which is a positive integer";
-                refuse(faults, FaultCode::Format, expected, &truncate_for_message(text))
-            });
+            return json::parse_integer(text).filter(|id| *id > 0).map(Value::Integer).or_else(
+                || {
+                    let expected = "an id, which is a positive integer";
+                    refuse(faults, FaultCode::Format, expected, &truncate_for_message(text))
+                },
+            );
         }
         let text = expect_text(json, "an id as a text", faults)?;
         uuid_::canonical(text).or_else(|| {

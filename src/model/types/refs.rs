@@ -47,8 +47,7 @@ pub static REFERENCES: FieldType = FieldType {
             let mut values: Vec<Value> = Vec::with_capacity(elements.len());
             let mut seen = HashSet::with_capacity(elements.len());
             for (index, element) in elements.iter().enumerate() {
-                let mark = faults.enter(&index.to_string());
-                match read(of, element, faults) {
+                faults.within(&index.to_string(), |faults| match read(of, element, faults) {
                     Some(value) if !seen.insert(json::value_to_text(&value)) => {
                         faults.add(
                             FaultCode::Items,
@@ -56,8 +55,7 @@ pub static REFERENCES: FieldType = FieldType {
                         );
                     }
                     value => values.extend(value),
-                }
-                faults.leave(mark);
+                });
             }
             (values.len() == elements.len()).then_some(Value::List(values))
         },

@@ -13,9 +13,9 @@ use crate::value::{Value, truncate_for_message};
 /// Whether `value` satisfies the rules; every violation goes to `faults`.
 pub fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool {
     let rules = &field.rules;
-    let mut kept = true;
+    let mut is_valid = true;
     let mut fault = |code: FaultCode, detail: String| {
-        kept = false;
+        is_valid = false;
         faults.add(code, detail);
     };
     if let Some(min) = &rules.min
@@ -65,7 +65,7 @@ pub fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool 
             format!("expected one of {}, got {}", known.join(", "), DisplayValue(value)),
         );
     }
-    kept
+    is_valid
 }
 
 type CountLimits = (usize, Option<usize>, Option<usize>);
@@ -123,7 +123,7 @@ impl fmt::Display for DisplayValue<'_> {
             Value::Json(value) => f.write_str(&truncate_for_message(value)),
             Value::List(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("an object"),
-            Value::Clear(_) => f.write_str("a secret"),
+            Value::ClearText(_) => f.write_str("a secret"),
         }
     }
 }

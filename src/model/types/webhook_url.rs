@@ -57,8 +57,8 @@ pub fn find_url_fault(text: &str, allows_http: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether nothing is sent to the host of a valid URL, as far as its spelling tells: an address that the policy
-/// refuses or, if it refuses private ones, a name of this machine (RFC 6761 §6.3).
+/// Whether the host of a valid URL is refused before its name is resolved: an address that the policy refuses or, if
+/// it refuses private ones, a name of this machine (RFC 6761 §6.3).
 pub fn is_host_refused(url: &str, policy: AddressPolicy) -> bool {
     let uri = url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -146,8 +146,8 @@ mod tests {
         ] {
             assert_eq!(find_url_fault(url, false), None, "{url}");
             assert_eq!(is_host_refused(url, AddressPolicy::PublicOnly), is_private, "{url}");
-            let is_nowhere = url.contains("0.0.0.0");
-            assert_eq!(is_host_refused(url, AddressPolicy::AllowPrivate), is_nowhere, "{url}");
+            let is_unspecified = url.contains("0.0.0.0");
+            assert_eq!(is_host_refused(url, AddressPolicy::AllowPrivate), is_unspecified, "{url}");
         }
         let long = format!("https://example.com/{}", "a".repeat(1980));
         assert_eq!(long.len(), 2000);

@@ -33,8 +33,8 @@ impl ConnectionWatchdog {
         own + self.tls_bytes.get() + self.head_bytes.get() + requests
     }
 
-    /// Whether the connection holds more memory than every open connection does.
-    pub(super) fn holds_buffers(&self) -> bool {
+    /// Whether the connection has the state of TLS, so that it costs more than a parked one even while it is silent.
+    pub(super) fn uses_tls(&self) -> bool {
         self.tls_bytes.get() > 0
     }
 }

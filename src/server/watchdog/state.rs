@@ -347,14 +347,14 @@ impl ConnectionWatchdog {
                 Some((limit, unless_stopping(AbortCause::SlowHandshake)))
             }
             ConnectionPhase::Fresh => {
-                Some((hurried(head, is_short && self.holds_buffers()), AbortCause::NoRequest))
+                Some((hurried(head, is_short && self.uses_tls()), AbortCause::NoRequest))
             }
             ConnectionPhase::Head => {
                 let limit = hurried(head, pressure.hurries(self.head_bytes.get()));
                 Some((limit, unless_stopping(AbortCause::SlowHead)))
             }
             ConnectionPhase::Idle => {
-                Some((hurried(idle, is_short && self.holds_buffers()), AbortCause::Idle))
+                Some((hurried(idle, is_short && self.uses_tls()), AbortCause::Idle))
             }
             ConnectionPhase::Sending if self.has_unfinished_response() => {
                 Some((sending, AbortCause::Unread))

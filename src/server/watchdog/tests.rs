@@ -180,7 +180,7 @@ fn sweeps_under_high_pressure(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> 
 }
 
 #[test]
-fn memory_pressure_high_ends_whatever_is_slow_and_holds_buffers() {
+fn memory_pressure_high_ends_whatever_is_slow_or_has_tls() {
     let soon = Some(2 + 1);
     assert_eq!(sweeps_under_high_pressure(|watch| watch.record_read(1)), soon, "head");
     assert_eq!(sweeps_under_high_pressure(|watch| sent(watch, 10)), soon, "small answer");

@@ -153,7 +153,7 @@ fn check_alone(database: &Database) {
     assert!(matches!(admin_store.write(&replace(1)), Ok(Outcome::Updated(_))));
 
     // No clear-text password is stored, even if a caller forgot to hash it.
-    let clear = draft("eve", Value::Clear(ClearText::new("hunter2hunter2".into())));
+    let clear = draft("eve", Value::ClearText(ClearText::new("hunter2hunter2".into())));
     let clear = write(&model, WriteAction::Create { drafts: vec![clear], count: Cardinality::One });
     assert!(matches!(admin_store.write(&clear), Err(StoreError::Broken(_))));
     assert_eq!(user(&mut admin_store, "eve"), None);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::fault::OrBug as _;
 use crate::intent::{ItemPath, LoggedChange};
 use crate::permit::AccessScope;
-use crate::store::change_log::{LogBounds, read_change};
+use crate::plan::LogMarks;
+use crate::store::change_log::read_change;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::StatementError;
@@ -48,12 +49,12 @@ pub async fn read_item_row<D: Driver>(
 /// times.
 pub async fn bisect<D: Driver>(
     driver: &mut D,
-    bounds: LogBounds,
+    marks: LogMarks,
     time: Moment,
 ) -> Result<i64, StatementError> {
     let sql = entry_time(D::DIALECT);
     // Entries below `low` are earlier; from `high` on they are not.
-    let (mut low, mut high) = (bounds.oldest.unwrap_or(0), bounds.mark + 1);
+    let (mut low, mut high) = (marks.oldest.unwrap_or(0), marks.low_watermark + 1);
     while low < high {
         let middle = low + (high - low) / 2;
         let read = |row: &dyn Columns| Ok((row.required_integer(0)?, row.required_moment(1)?));
@@ -68,17 +69,17 @@ pub async fn bisect<D: Driver>(
 /// The numbers between which all entries with times from `from` to `until` are, both included.
 pub async fn bisect_range<D: Driver>(
     driver: &mut D,
-    bounds: LogBounds,
+    marks: LogMarks,
     (from, until): (Option<Moment>, Option<Moment>),
 ) -> Result<(i64, i64), StatementError> {
     let disorder = i64::try_from(TIME_DISORDER_MAX.as_micros()).or_bug("a minute fits");
     let first = match from.and_then(|from| Moment::from_micros(from.micros() - disorder)) {
-        Some(from) => bisect(driver, bounds, from).await?,
+        Some(from) => bisect(driver, marks, from).await?,
         None => 0,
     };
     let last = match until.and_then(|until| Moment::from_micros(until.micros() + disorder)) {
-        Some(until) => bisect(driver, bounds, until).await? - 1,
-        None => bounds.mark,
+        Some(until) => bisect(driver, marks, until).await? - 1,
+        None => marks.low_watermark,
     };
     Ok((first, last))
 }
@@ -88,14 +89,14 @@ pub async fn find_creations<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     path: &ItemPath,
-    bounds: LogBounds,
+    marks: LogMarks,
 ) -> Result<Vec<Change>, StatementError> {
-    let mut found = Vec::from_iter(find_creation(driver, context, path, bounds).await?);
+    let mut found = Vec::from_iter(find_creation(driver, context, path, marks).await?);
     let item = log_item(context, path);
     let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(DELETIONS_MAX)];
     let deletions = driver.query(&item_deletions(D::DIALECT), &binds, read_change).await?;
     for deletion in deletions {
-        let next = find_next_creation(driver, context, path, (bounds, deletion.sequence)).await?;
+        let next = find_next_creation(driver, context, path, (marks, deletion.sequence)).await?;
         found.extend(next);
     }
     found.dedup_by_key(|change| change.sequence);
@@ -107,7 +108,7 @@ async fn find_next_creation<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     path: &ItemPath,
-    (bounds, deletion): (LogBounds, i64),
+    (marks, deletion): (LogMarks, i64),
 ) -> Result<Option<Change>, StatementError> {
     let item = log_item(context, path);
     let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(deletion)];
@@ -129,7 +130,7 @@ async fn find_next_creation<D: Driver>(
             None => return Ok(None),
         },
     };
-    let found = find_creation_near(driver, context, path, (bounds, first.updated_at)).await?;
+    let found = find_creation_near(driver, context, path, (marks, first.updated_at)).await?;
     Ok(found.filter(|found| found.sequence > deletion))
 }
 
@@ -139,17 +140,17 @@ pub async fn find_creation<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     path: &ItemPath,
-    bounds: LogBounds,
+    marks: LogMarks,
 ) -> Result<Option<Change>, StatementError> {
     if let Some(created_at) = path.id.created_at() {
-        let found = find_creation_near(driver, context, path, (bounds, created_at)).await?;
+        let found = find_creation_near(driver, context, path, (marks, created_at)).await?;
         if found.is_some() {
             return Ok(found);
         }
     }
     match find_creation_time(driver, context, path).await? {
         CreationTime::Known(created_at) => {
-            find_creation_near(driver, context, path, (bounds, created_at)).await
+            find_creation_near(driver, context, path, (marks, created_at)).await
         }
         CreationTime::Before(number) => {
             let range = (number - CREATION_SEARCH_MAX, number);
@@ -164,10 +165,10 @@ async fn find_creation_near<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     path: &ItemPath,
-    (bounds, time): (LogBounds, Moment),
+    (marks, time): (LogMarks, Moment),
 ) -> Result<Option<Change>, StatementError> {
-    let middle = bisect(driver, bounds, time).await?;
-    let (first, last) = bisect_range(driver, bounds, (Some(time), Some(time))).await?;
+    let middle = bisect(driver, marks, time).await?;
+    let (first, last) = bisect_range(driver, marks, (Some(time), Some(time))).await?;
     let half = CREATION_SEARCH_MAX / 2;
     let (first, last) = (first.max(middle - half), last.min(middle + half));
     let found = find_creation_between(driver, context, path, (middle, last)).await?;

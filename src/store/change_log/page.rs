@@ -6,9 +6,9 @@
 use crate::intent::LoggedChange;
 use crate::permit::FactCache;
 use crate::permit::change_visibility::{Visibility, judge};
-use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
+use crate::plan::{ChangesPage, ChangesRead, LogMarks, RequestRefusal, VisibleChange};
 use crate::store::change_log::item_log::{bisect_range, find_creations, log_item};
-use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
+use crate::store::change_log::{BATCH_CHANGES_MAX, read_change, read_marks};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
@@ -28,18 +28,18 @@ pub async fn read_page<D: Driver>(
     context: &StoreContext,
     read: &ChangesRead,
 ) -> Result<ChangesPage, StoreError> {
-    let bounds = read_log_bounds(driver).await?;
-    check_position(read, bounds)?;
+    let marks = read_marks(driver).await?;
+    check_position(read, marks)?;
     let filter = &read.query.filter;
     let times = (filter.from, filter.until);
-    let (first, last) = bisect_range(driver, bounds, times).await?;
+    let (first, last) = bisect_range(driver, marks, times).await?;
     let window = LogWindow {
         // Deleted entries do not count towards the entries that one page may examine.
-        lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
-        highest: last.min(bounds.mark),
+        lowest: read.query.since.unwrap_or(0).max(first - 1).max(marks.swept),
+        highest: last.min(marks.low_watermark),
     };
     let creations = match &filter.subject {
-        Some(path) => find_creations(driver, context, path, bounds).await?,
+        Some(path) => find_creations(driver, context, path, marks).await?,
         None => Vec::new(),
     };
     let (changes, states) = (Vec::new(), FactCache::default());
@@ -53,21 +53,21 @@ pub async fn read_page<D: Driver>(
         }
     };
     // A sweep during the scan may have removed entries before they were read.
-    check_position(read, read_log_bounds(driver).await?)?;
+    check_position(read, read_marks(driver).await?)?;
     // A later page from newest to oldest has nothing of what was written after the first one.
     let newest = read
         .query
         .after
         .filter(|_| read.query.is_descending)
         .map_or(i64::MAX, |at| at.saturating_sub(1));
-    let complete = bounds.mark.max(read.query.since.unwrap_or(0)).min(newest);
+    let complete = marks.low_watermark.max(read.query.since.unwrap_or(0)).min(newest);
     let position = next.filter(|_| !read.query.is_descending).unwrap_or(complete);
-    Ok(ChangesPage { changes: scan.changes, next, oldest: bounds.oldest, position })
+    Ok(ChangesPage { changes: scan.changes, next, oldest: marks.oldest, position })
 }
 
 /// Refuses a position behind which changes are missing, and one that the log has not reached.
-fn check_position(read: &ChangesRead, bounds: LogBounds) -> Result<(), StoreError> {
-    let LogBounds { oldest, swept, reached, .. } = bounds;
+fn check_position(read: &ChangesRead, marks: LogMarks) -> Result<(), StoreError> {
+    let LogMarks { oldest, swept, reached, .. } = marks;
     if read.query.since.is_some_and(|since| since > reached) {
         return Err(StoreError::Refused(RequestRefusal::PositionNotReached { reached }));
     }

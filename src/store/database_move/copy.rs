@@ -121,7 +121,7 @@ pub async fn run<S: Driver, T: Driver>(
     lock_tables(source, &tables).await.map_err(MoveError::Source)?;
     let other_tables = check_columns(source, (&model, &tables)).await?;
     let values = read_values(source).await.map_err(MoveError::Source)?;
-    let last_change = change_log::read_log_bounds(source).await.map_err(MoveError::Source)?.reached;
+    let last_change = change_log::read_marks(source).await.map_err(MoveError::Source)?.reached;
     let mut counts = Vec::with_capacity(tables.len());
     for table in &tables {
         counts.push(count_rows(source, table).await.map_err(MoveError::Source)?);

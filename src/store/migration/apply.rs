@@ -390,7 +390,7 @@ async fn check_references<D: Driver>(
             let target = &new.resource(target.resource).table;
             let sql = |limit| migration::select_dangling(&after.table, &field.name, target, limit);
             let fault = "the item referred to does not exist";
-            let broken = scan::find_by_statement(driver, (new, after), (&sql, fault)).await?;
+            let broken = scan::find_by_statement(driver, (new, after), &sql, fault).await?;
             add_refusal(&mut refused, &format!("{}.{}", after.name, field.name), &broken);
         }
     }
@@ -409,7 +409,7 @@ async fn check_links<D: Driver>(
             let target = new.resource(target.resource);
             let sql = |limit| select_dangling_links((after, field), target, limit);
             let fault = "an item referred to does not exist";
-            let broken = scan::find_by_statement(driver, (new, after), (&sql, fault)).await?;
+            let broken = scan::find_by_statement(driver, (new, after), &sql, fault).await?;
             add_refusal(&mut refused, &format!("{}.{}", after.name, field.name), &broken);
         }
     }

@@ -27,21 +27,21 @@ pub struct BrokenItems {
     pub examples: Vec<BrokenItem>,
 }
 
-/// The address of an item, and the fault of its values.
+/// The path of an item, and the fault of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenItem {
-    pub address: String,
+    pub path: String,
     pub fault: String,
 }
 
 impl BrokenItems {
     /// A line for a message.
     pub fn describe(&self) -> String {
-        let few = self.examples.iter().map(|item| format!("{} ({})", item.address, item.fault));
-        let few = few.collect::<Vec<_>>().join(", ");
+        let examples = self.examples.iter().map(|item| format!("{} ({})", item.path, item.fault));
+        let examples = examples.collect::<Vec<_>>().join(", ");
         let (count, verb) = (self.count, if self.count == 1 { "item is" } else { "items are" });
         let more = if i64::try_from(self.examples.len()) == Ok(count) { "" } else { ", …" };
-        format!("{count} {verb} in the way: {few}{more}")
+        format!("{count} {verb} in the way: {examples}{more}")
     }
 }
 
@@ -94,19 +94,20 @@ pub async fn find_broken<D: Driver>(
     for (part, (count, ids)) in broken {
         let mut examples = Vec::new();
         for (id, fault) in ids {
-            let address = find_address(driver, (model, resource), id).await?;
-            examples.push(BrokenItem { address, fault });
+            let path = find_item_path(driver, (model, resource), id).await?;
+            examples.push(BrokenItem { path, fault });
         }
         described.insert(part, BrokenItems { count, examples });
     }
     Ok(described)
 }
 
-/// The items that a statement returns: the text of an id, and the count of all.
+/// Runs `sql(limit)`, which returns rows of an id as text and the count of all, and describes the items with `fault`.
 pub async fn find_by_statement<D: Driver>(
     driver: &mut D,
     (model, resource): (&Model, &Resource),
-    (sql, fault): (&dyn Fn(usize) -> String, &str),
+    sql: &dyn Fn(usize) -> String,
+    fault: &str,
 ) -> Result<BrokenItems, StatementError> {
     let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.required_integer(1)?));
     let rows = driver.query(&sql(EXAMPLES_MAX), &[], read).await?;
@@ -114,14 +115,14 @@ pub async fn find_by_statement<D: Driver>(
     let mut examples = Vec::new();
     for (id, _) in rows {
         let id = resource.id.parse(&id).or_bug("an id has the form of its kind");
-        let address = find_address(driver, (model, resource), id).await?;
-        examples.push(BrokenItem { address, fault: fault.to_owned() });
+        let path = find_item_path(driver, (model, resource), id).await?;
+        examples.push(BrokenItem { path, fault: fault.to_owned() });
     }
     Ok(BrokenItems { count, examples })
 }
 
 /// The path of an item.
-async fn find_address<D: Driver>(
+async fn find_item_path<D: Driver>(
     driver: &mut D,
     (model, resource): (&Model, &Resource),
     id: Id,

@@ -290,5 +290,5 @@ pub async fn duplicates<D: Driver>(
 ) -> Result<BrokenItems, StatementError> {
     let table = &owner.1.table;
     let sql = |limit| migration::select_duplicates(table, columns, limit);
-    scan::find_by_statement(driver, owner, (&sql, "another item has the same value")).await
+    scan::find_by_statement(driver, owner, &sql, "another item has the same value").await
 }

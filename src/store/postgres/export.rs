@@ -98,11 +98,11 @@ impl ExportTask {
     ) -> Result<Bytes, StoreError> {
         let step_max = self.state.statement_max + NETWORK_GRACE;
         let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
-        let settled = timeout(step_max, export.read_settled(&mut driver));
-        let settled = settled.await.unwrap_or(Err(StoreError::TimedOut))?;
+        let low_watermark = timeout(step_max, export.read_low_watermark(&mut driver));
+        let low_watermark = low_watermark.await.unwrap_or(Err(StoreError::TimedOut))?;
         with_timeout(step_max, connection.client.batch_execute(&self.begin)).await?;
         let mut driver = PostgresDriver::new(connection, TransactionStage::Open);
-        let record = timeout(step_max, export.record_start(&mut driver, settled));
+        let record = timeout(step_max, export.record_start(&mut driver, low_watermark));
         record.await.unwrap_or(Err(StoreError::TimedOut))?;
         let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
         check.await.unwrap_or(Err(StoreError::TimedOut))?;

@@ -94,7 +94,7 @@ pub fn where_clause(terms: &[String]) -> String {
 /// The join that proves the ids of all ancestors.
 pub fn ancestor_join(model: &Model, resource: &Resource, scope: &AccessScope) -> AncestorJoin {
     // Without a foreign key, a row does not prove that its parent exists.
-    let is_unproved = resource.on_delete == OnDelete::Sweep;
+    let is_unproved = resource.on_delete == OnDelete::DeleteLater;
     match is_unproved || filters_ancestors(model, resource, scope) {
         true => AncestorJoin::of_rows(model, resource),
         false => AncestorJoin::of_ids(model, resource),

@@ -160,9 +160,11 @@ impl<'m> ConditionWriter<'m> {
             Value::Decimal(Decimal { scale, .. }) => OperandType::Units(*scale),
             Value::Number(_) => OperandType::Real,
             Value::Moment(_) => OperandType::Moment,
-            Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-                fault::bug("the language of conditions has no such literal")
-            }
+            Value::Null
+            | Value::Json(_)
+            | Value::List(_)
+            | Value::Object(_)
+            | Value::ClearText(_) => fault::bug("the language of conditions has no such literal"),
         };
         self.bind(ConditionParameter::Value(value.clone()), kind)
     }

@@ -32,7 +32,7 @@ pub fn insert_system_value_if_absent(dialect: &Dialect) -> String {
 }
 
 /// Deletes a value. 1: name.
-pub fn forget(dialect: &Dialect) -> String {
+pub fn delete_system_value(dialect: &Dialect) -> String {
     format!("DELETE FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
 
@@ -74,7 +74,7 @@ pub fn create_table(model: &Model, resource: &Resource, dialect: &Dialect) -> St
     if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
         let (column, kind) = (quote_name(key), id_column_type(parent.id, dialect));
         let _ = write!(text, ",\n  {column} {kind} NOT NULL");
-        if !dialect.has_separate_foreign_keys && resource.on_delete != OnDelete::Sweep {
+        if !dialect.has_separate_foreign_keys && resource.on_delete != OnDelete::DeleteLater {
             text.push_str(&references_clause(parent));
         }
     }
@@ -117,8 +117,8 @@ pub fn add_derived_column(table: &str, derived: DerivedColumn<'_>, dialect: &Dia
     format!("ALTER TABLE {} ADD COLUMN {definition}", quote_name(table))
 }
 
-/// Our code enforces the rules of a field, not the table: loosening a rule needs no migration. A foreign key
-/// is checked at commit.
+/// The server enforces the rules of a field, the table does not, so that loosening a rule needs no migration. A
+/// foreign key is checked at commit.
 pub fn column_definition(model: &Model, name: &str, field: &Field, dialect: &Dialect) -> String {
     let (name, kind) = (quote_name(name), field_column_type(field, dialect));
     match field.rules.reference {
@@ -167,11 +167,11 @@ impl ForeignKey {
 /// gave it no name.
 pub fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
     let name = truncate_name(format!("{}.foreign_key.{column}", index_prefix(resource)));
-    [name, default_name(&resource.table, column)]
+    [name, postgres_foreign_key_name(&resource.table, column)]
 }
 
 /// PostgreSQL truncates the longer of both until the name fits (`makeObjectName`). Names are ASCII.
-fn default_name(table: &str, column: &str) -> String {
+fn postgres_foreign_key_name(table: &str, column: &str) -> String {
     const END: &str = "_fkey";
     let bytes_max = NAME_BYTES_MAX - END.len() - 1;
     let (mut table, mut column) = (table.to_owned(), column.to_owned());
@@ -192,7 +192,7 @@ pub fn foreign_keys(
     if !dialect.has_separate_foreign_keys {
         return Vec::new();
     }
-    let has_parent_key = field.is_none() && resource.on_delete != OnDelete::Sweep;
+    let has_parent_key = field.is_none() && resource.on_delete != OnDelete::DeleteLater;
     let parent = resource.parent.filter(|_| has_parent_key).zip(resource.parent_key.as_deref());
     let parent = parent.map(|(parent, key)| (key, parent, ""));
     let fields = resource.fields.iter().filter(|one| field.is_none_or(|new| new.name == one.name));
@@ -245,7 +245,7 @@ pub fn add_columns(
     [add_column(model, resource, field, dialect)].into_iter().chain(derived).collect()
 }
 
-/// The statement that adds the column of a field that has no others. Existing rows get the default.
+/// The statement that adds the column of a field, without its derived columns. Existing rows get the default.
 pub fn add_column(model: &Model, resource: &Resource, field: &Field, dialect: &Dialect) -> String {
     let default = field.default.clone().map(types::canonicalize);
     let default =
@@ -261,7 +261,7 @@ pub fn literal(value: &Value, dialect: &Dialect) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {
         Value::Null => "NULL".to_owned(),
-        Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+        Value::List(_) | Value::Object(_) | Value::ClearText(_) => {
             fault::bug("a default is canonical, and no secret has one")
         }
         Value::Boolean(boolean) => {
@@ -296,7 +296,7 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
     for field in references {
         let columns = [&*field.name, "id"].map(quote_name);
         let name = format!("{}.ref.{}", index_prefix(resource), field.name);
-        indexes.push(index(resource, ("", name), &columns));
+        indexes.push(index_definition(resource, ("", name), &columns));
     }
     for unique in &resource.unique {
         let name = unique_index_name(resource, unique);
@@ -306,7 +306,7 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
         };
         let columns: Vec<String> =
             unique_columns(resource, unique).into_iter().map(column).collect();
-        indexes.push(index(resource, ("UNIQUE ", name), &columns));
+        indexes.push(index_definition(resource, ("UNIQUE ", name), &columns));
     }
     indexes
 }
@@ -321,7 +321,7 @@ enum IndexScope {
 }
 
 /// Columns are quoted.
-fn index(
+fn index_definition(
     resource: &Resource,
     (unique, name): (&str, String),
     columns: &[String],
@@ -348,7 +348,7 @@ fn push_list_indexes(
     let mut push = |rest: &str, column: Option<String>| {
         let columns = parent.iter().cloned().chain(column).chain([id.clone()]);
         let columns: Vec<String> = columns.collect();
-        indexes.push(index(resource, ("", format!("{prefix}.{flat}{rest}")), &columns));
+        indexes.push(index_definition(resource, ("", format!("{prefix}.{flat}{rest}")), &columns));
     };
     if parent.is_some() {
         push("parent", None);

@@ -64,7 +64,7 @@ pub struct Dialect {
     pub log_index_names: &'static str,
     /// The oldest number in the change log, the largest one that was deleted, the largest one ever drawn, the newest
     /// visible one, and the incarnation of the database.
-    pub log_bounds: &'static str,
+    pub log_marks: &'static str,
     /// The collation of texts in the index of an item's changes.
     pub log_collation: &'static str,
     /// After the name of the change log: finds its entries by their numbers. SQLite has no statistics, and would prefer
@@ -192,7 +192,7 @@ pub static SQLITE: Dialect = Dialect {
         },
     ],
     log_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'nouns_changes'",
-    log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
+    log_marks: "SELECT (SELECT min(sequence) FROM nouns_changes), \
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
          (SELECT max(sequence) FROM nouns_changes), (SELECT max(sequence) FROM nouns_changes), 0",
     log_collation: "",
@@ -336,7 +336,7 @@ pub static POSTGRES: Dialect = Dialect {
         },
     ],
     log_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND indrelid = 'nouns_changes'::regclass AND indisvalid",
-    log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
+    log_marks: "SELECT (SELECT min(sequence) FROM nouns_changes), \
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
          pg_sequence_last_value('nouns_changes_sequence'::regclass), \
          (SELECT max(sequence) FROM nouns_changes), \

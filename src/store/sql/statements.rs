@@ -199,7 +199,7 @@ impl SqlStatements {
     pub fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
         all.extend([self.sweep_bound.clone(), raise_system_number(self.dialect)]);
-        all.push(self.dialect.log_bounds.to_owned());
+        all.push(self.dialect.log_marks.to_owned());
         all.extend(self.dialect.collection_versions.map(str::to_owned));
         all.extend([self.user.clone(), USERS_STAMP.to_owned()]);
         all.extend(self.keys.all_texts());

@@ -19,9 +19,10 @@ use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_e
 use crate::store::sqlite::checkpoint;
 use crate::store::sqlite::connection::{
     CACHE_KIB, configure_connection, count_wal_pages, explain_error, inspect, open_for_reading,
-    sync_fully, try_lock,
+    sync_fully,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
+use crate::store::sqlite::database_lock::{DatabaseLock, refuse_stopped_server};
 use crate::store::sqlite::driver::{SqliteDriver, classify_error};
 use crate::store::sqlite::recovery::recover_unserved;
 use crate::store::sqlite::wal_reset::CHECKPOINT_PAGES;
@@ -32,6 +33,7 @@ use crate::store::users::STAMP_KEY;
 #[derive(Debug)]
 pub struct SqliteAdmin {
     connection: Connection,
+    files: DatabaseFiles,
     /// Pages in the WAL, as of the last commit.
     wal_pages: Arc<AtomicUsize>,
 }
@@ -58,9 +60,10 @@ impl SqliteAdmin {
             checkpoint::keep_wal_on_close(&connection).map_err(explain)?;
         }
         let wal_pages = count_wal_pages(&mut connection).map_err(explain)?;
-        let mut admin = Self { connection, wal_pages };
-        admin.check_users(&files)?;
-        sync_fully(&admin.connection).map_err(explain)?;
+        let mut admin = Self { connection, files, wal_pages };
+        admin.check_users()?;
+        sync_fully(&admin.connection)
+            .map_err(|error| explain_error(&admin.files.display_path, &error))?;
         Ok(Some(admin))
     }
 
@@ -74,20 +77,20 @@ impl SqliteAdmin {
         let connection = open_for_reading(&files.real_path, CACHE_KIB)
             .map_err(|error| explain_error(&files.display_path, &error))?;
         let is_empty = inspect(&files, &connection)?;
-        Ok((!is_empty).then(|| Self { connection, wal_pages: Arc::default() }))
+        Ok((!is_empty).then(|| Self { connection, files, wal_pages: Arc::default() }))
     }
 
     /// Whether a server has the database open.
     pub fn is_served(path: &Path) -> Result<bool, OpenError> {
         let files = DatabaseFiles::find(path)?;
-        Ok(files.sibling(LOCK_SUFFIX).exists() && try_lock(&files)?.is_none())
+        Ok(files.sibling(LOCK_SUFFIX).exists() && DatabaseLock::try_acquire(&files)?.is_err())
     }
 
     /// Checks that the users table exists.
-    fn check_users(&mut self, files: &DatabaseFiles) -> Result<(), OpenError> {
-        let shown = &files.display_path;
+    fn check_users(&mut self) -> Result<(), OpenError> {
         let stamp = self.read(async |driver| Ok(system_values::read(driver, STAMP_KEY).await));
         let stamp = stamp.map_err(|error| OpenError::new(error.to_string()))?;
+        let shown = &self.files.display_path;
         let stamp = stamp.map_err(|failure| MigrationError::Failed(failure).describe(shown))?;
         stamp.map(drop).ok_or_else(|| missing_users_error(shown))
     }
@@ -158,6 +161,8 @@ impl SqliteAdmin {
         if self.wal_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return Ok(());
         }
+        refuse_stopped_server(&self.files)
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         match checkpoint::checkpoint(&self.connection, checkpoint::PASSIVE) {
             Err(error) if checkpoint::is_disk_failure(&error) => {
                 let _ = checkpoint::keep_wal_on_close(&self.connection);

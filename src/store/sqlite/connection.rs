@@ -1,9 +1,7 @@
-//! A connection to the database file: its settings, the lock of a server, the checks before its use, and the
-//! messages of its errors.
+//! A connection to the database file: its settings, the checks before its use, and the messages of its errors.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +12,7 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::error::{OpenError, newer_format_error};
-use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, LOCK_SUFFIX};
+use crate::store::sqlite::database_files::DatabaseFiles;
 
 /// "NOUN": marks a database as ours.
 pub const APPLICATION_ID: i64 = 0x4E4F_554E;
@@ -27,38 +25,6 @@ const CHECKED_BYTES_MAX: u64 = 16 << 20;
 /// The page cache of the writer's connection.
 pub const CACHE_KIB: u32 = 16_000;
 
-/// The lock of a server, and whether its file is new; `None` when another process holds it. The lock is on a
-/// separate file, because closing any handle on the database file would release SQLite's own locks.
-pub fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
-    let path = files.sibling(LOCK_SUFFIX);
-    let shown = &files.display_path;
-    loop {
-        let is_new = path.symlink_metadata().is_err();
-        let open =
-            File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(&path);
-        let file = open.map_err(|error| {
-            OpenError::new(match error.kind() {
-                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
-                    "cannot write beside {shown} ({error}); make the folder writable, or name another --database"
-                ),
-                ErrorKind::StorageFull => disk_full_message(shown),
-                _ => format!("cannot open {shown}{LOCK_SUFFIX} ({error}); name another --database"),
-            })
-        })?;
-        match file.try_lock() {
-            // A server that failed to start may have removed the file in the meantime.
-            Ok(()) if !is_same_file(&file, &path) => {}
-            Ok(()) => return Ok(Some((file, is_new))),
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => {
-                return Err(OpenError::new(format!(
-                    "cannot lock {shown}{LOCK_SUFFIX} ({error}); file locks do not work in a network folder: name another --database"
-                )));
-            }
-        }
-    }
-}
-
 pub fn create_error(shown: &str, error: &io::Error) -> OpenError {
     OpenError::new(match error.kind() {
         ErrorKind::StorageFull => disk_full_message(shown),
@@ -66,13 +32,6 @@ pub fn create_error(shown: &str, error: &io::Error) -> OpenError {
             "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
         ),
     })
-}
-
-fn is_same_file(file: &File, path: &Path) -> bool {
-    let (held, named) = (file.metadata(), path.metadata());
-    held.ok()
-        .zip(named.ok())
-        .is_some_and(|(held, named)| (held.dev(), held.ino()) == (named.dev(), named.ino()))
 }
 
 pub fn disk_full_message(shown: &str) -> String {
@@ -107,9 +66,11 @@ pub fn open_for_reading(path: &Path, cache_kib: u32) -> rusqlite::Result<Connect
     Ok(connection)
 }
 
-/// Durability: an acknowledged write is on disk, because every commit is synced.
+/// Durability: an acknowledged write is on disk, because every commit is synced. `extra` is `full` in WAL mode. A
+/// restored or moved database has a rollback journal until a server opens it, and is committed by deleting that: `extra`
+/// syncs the folder too.
 pub fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "synchronous", "extra")?;
     // macOS only: its fsync leaves data in the drive's cache.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)

@@ -21,6 +21,7 @@ pub const FILE_MODE: u32 = 0o600;
 
 /// The database file and the files beside it. SQLite follows a symbolic link to the database and keeps the
 /// other files beside its target; so do we.
+#[derive(Debug)]
 pub struct DatabaseFiles {
     /// The path as the operator wrote it, for messages.
     pub display_path: String,

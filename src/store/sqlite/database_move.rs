@@ -14,9 +14,10 @@ use crate::store::error::OpenError;
 use crate::store::sqlite::backup::{create_part, explain_file_error, explain_part_error, find_log};
 use crate::store::sqlite::connection::{
     APPLICATION_ID, CACHE_KIB, FORMAT, configure_connection, explain_error, inspect,
-    open_for_reading, try_lock,
+    open_for_reading,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
+use crate::store::sqlite::database_lock::DatabaseLock;
 use crate::store::sqlite::driver::{SqliteDriver, classify_error};
 
 /// Reads a file that no server has open. Nothing can be written to it meanwhile.
@@ -29,17 +30,17 @@ pub async fn read_source<T>(
     if files.is_empty() {
         return Err(Database::Sqlite(path.to_owned()).missing_error().into());
     }
-    let (_lock, is_new_lock) = lock(&files)?;
+    let lock = lock(&files)?;
     let done = read_locked(&files, work).await;
-    if is_new_lock {
+    if lock.is_new {
         let _ = fs::remove_file(files.sibling(LOCK_SUFFIX));
     }
     done
 }
 
-fn lock(files: &DatabaseFiles) -> Result<(fs::File, bool), OpenError> {
+fn lock(files: &DatabaseFiles) -> Result<DatabaseLock, OpenError> {
     let shown = &files.display_path;
-    try_lock(files)?.ok_or_else(|| {
+    DatabaseLock::acquire(files)?.map_err(|_| {
         OpenError::new(format!("a server is using {shown}; stop it first, and move again"))
     })
 }
@@ -81,9 +82,9 @@ pub async fn write_target<T>(
     work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, MoveError>,
 ) -> Result<T, MoveError> {
     let files = DatabaseFiles::find(path).map_err(|error| MoveError::about_target(&error))?;
-    let (_lock, is_new_lock) = lock(&files).map_err(|error| MoveError::about_target(&error))?;
+    let lock = lock(&files).map_err(|error| MoveError::about_target(&error))?;
     let done = write_locked(&files, work).await;
-    if done.is_err() && is_new_lock {
+    if done.is_err() && lock.is_new {
         let _ = fs::remove_file(files.sibling(LOCK_SUFFIX));
     }
     done

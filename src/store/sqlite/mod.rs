@@ -12,6 +12,7 @@ pub mod checkpoint;
 pub mod completions;
 pub mod connection;
 pub mod database_files;
+pub mod database_lock;
 pub mod database_move;
 pub mod driver;
 pub mod export;
@@ -26,6 +27,7 @@ pub mod restore;
 #[cfg(test)]
 mod startup_faults;
 pub mod wal_file;
+pub mod wal_maintenance;
 pub mod wal_reset;
 pub mod worker;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Every failure is one message with a remedy, and leaves nothing behind: a file that did not exist before
 //! does not exist after a failed start.
 
-use std::fs::{self, File};
+use std::cell::RefCell;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,14 +23,16 @@ use crate::store::replay_protection::UsedNonces;
 use crate::store::retention::ClockDoubtLog;
 use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::connection::{
-    APPLICATION_ID, FORMAT, count_wal_pages, explain_error, sync_fully, try_lock,
+    APPLICATION_ID, FORMAT, count_wal_pages, explain_error, sync_fully,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
+use crate::store::sqlite::database_lock::{DatabaseLock, LockHolder};
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::reader::{PoolKind, ReaderPool};
 use crate::store::sqlite::recovery::{StartupCheckpoint, open_recovered};
 use crate::store::sqlite::wal_file::{self, WalFile};
+use crate::store::sqlite::wal_maintenance::WalMaintenance;
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::worker::SqliteStore;
 use crate::store::sqlite::write_queue::WriteQueue;
@@ -49,9 +52,10 @@ pub fn open(
 /// Opens something with the lock of a server.
 pub fn with_server_lock<T>(
     file: &DatabaseFiles,
-    open: impl FnOnce(File) -> Result<T, OpenError>,
+    open: impl FnOnce(DatabaseLock) -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
-    let (lock, lock_is_new) = lock_for_server(file)?;
+    let lock = lock_for_server(file)?;
+    let lock_is_new = lock.is_new;
     let was_there = DatabaseFiles::SUFFIXES.map(|end| file.sibling(end).symlink_metadata().is_ok());
     let opened = file.check().and_then(|()| open(lock));
     if opened.is_err() {
@@ -74,10 +78,9 @@ fn open_locked(
     files: &DatabaseFiles,
     model: &Arc<Model>,
     (log, metrics): (&Logger, &Arc<Metrics>),
-    lock: File,
+    lock: DatabaseLock,
 ) -> Result<Arc<SqliteStore>, OpenError> {
-    let WriterConnection { connection, wal_pages: log_pages, checkpoint } =
-        open_for_writer(files, model)?;
+    let WriterConnection { connection, wal_pages, checkpoint } = open_for_writer(files, model)?;
     if checkpoint == StartupCheckpoint::Blocked {
         let message = "another process reads the database, so the WAL of an earlier server cannot be checkpointed yet";
         log.event(Level::Warning, message, &[("database", &files.display_path)]);
@@ -104,15 +107,22 @@ fn open_locked(
     let counted = metrics.writer();
     let (queue, jobs) = WriteQueue::new(&counted);
     let stopped = Arc::clone(&counted.stopped);
+    let lock = Arc::new(lock);
     let writer = SqliteWriter {
         connection,
         context: Arc::clone(&context),
         queue: jobs,
         stopped: Arc::clone(&stopped),
-        wal_pages: log_pages,
-        wal_reset: WalReset::new(gate, &model.server.limits),
-        wal_file: WalFile::default(),
-        exports: Arc::clone(&exports),
+        wal: WalMaintenance {
+            pages: wal_pages,
+            reset: WalReset::new(gate, &model.server.limits),
+            file: WalFile::default(),
+            exports: Arc::clone(&exports),
+            log: log.clone(),
+            metrics: Arc::clone(&counted),
+            last_error: RefCell::default(),
+        },
+        lock: Arc::clone(&lock),
         log: log.clone(),
         metrics: Arc::clone(metrics),
         writer_metrics: counted,
@@ -142,11 +152,15 @@ fn open_locked(
 }
 
 /// Locks the database: only one server at a time may open it.
-fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
+fn lock_for_server(files: &DatabaseFiles) -> Result<DatabaseLock, OpenError> {
     let shown = &files.display_path;
-    try_lock(files)?.ok_or_else(|| {
+    DatabaseLock::acquire(files)?.map_err(|holder| {
+        let holder = match holder {
+            LockHolder::Command => "a command, or a server that is starting,",
+            LockHolder::Server | LockHolder::StoppedServer => "another server",
+        };
         OpenError::new(format!(
-            "another server is using {shown}; stop it first, or name another --database"
+            "{holder} is using {shown}; stop it first, or name another --database"
         ))
     })
 }
@@ -171,9 +185,9 @@ fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnect
     sync_fully(&connection).map_err(explain)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     wal_file::set_first_limit(&connection).map_err(explain)?;
-    let log_pages = count_wal_pages(&mut connection).map_err(explain)?;
+    let wal_pages = count_wal_pages(&mut connection).map_err(explain)?;
     create_or_migrate(files, &connection, model, is_empty)?;
-    Ok(WriterConnection { connection, wal_pages: log_pages, checkpoint })
+    Ok(WriterConnection { connection, wal_pages, checkpoint })
 }
 
 /// Enables WAL mode and returns the resulting mode. It reads to the end: SQLite returns the row first and

@@ -25,9 +25,10 @@ use rusqlite::{Connection, OpenFlags};
 use crate::store::error::OpenError;
 use crate::store::sqlite::connection::{
     CACHE_KIB, check_pages, configure_connection, create_error, disk_full_message, explain_error,
-    inspect, try_lock,
+    inspect,
 };
 use crate::store::sqlite::database_files::DatabaseFiles;
+use crate::store::sqlite::database_lock::{DatabaseLock, LockHolder, refuse_stopped_server};
 
 /// How much of the WAL is copied in one step.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -74,7 +75,7 @@ fn rewrite_file(files: &DatabaseFiles) -> io::Result<()> {
 }
 
 /// Moves every frame into the database, syncs the database and truncates the WAL.
-pub fn checkpoint(
+pub fn truncate_wal(
     files: &DatabaseFiles,
     connection: &Connection,
 ) -> Result<StartupCheckpoint, OpenError> {
@@ -125,19 +126,24 @@ pub fn open_recovered(
     drop(connection);
     let (connection, is_empty) = open_inspected(files)?;
     check_pages(files, &connection)?;
-    let checkpoint = checkpoint(files, &connection)?;
+    let checkpoint = truncate_wal(files, &connection)?;
     Ok((connection, is_empty, checkpoint))
 }
 
 /// Recovery for commands, before they append to the WAL, while no server has the database open. A server that
-/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended. Returns whether
-/// the WAL belongs to a server.
+/// has it open has recovered it already. Returns whether the WAL belongs to a server.
 pub fn recover_unserved(files: &DatabaseFiles) -> Result<bool, OpenError> {
     if !has_wal(files) {
         return Ok(false);
     }
-    match try_lock(files)? {
-        Some(_lock) => open_recovered(files).map(|_| false),
-        None => Ok(true),
+    match DatabaseLock::acquire(files)? {
+        Ok(_lock) => open_recovered(files).map(|_| false),
+        Err(LockHolder::Command) => Err(OpenError::new(format!(
+            "another command, or a server that is starting, is using {}; try again when it is done",
+            files.display_path
+        ))),
+        Err(LockHolder::Server | LockHolder::StoppedServer) => {
+            refuse_stopped_server(files).map(|()| true)
+        }
     }
 }

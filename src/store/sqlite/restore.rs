@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::partial_file::{PartialFile, sync_folder};
@@ -22,9 +23,10 @@ use crate::store::sqlite::backup::{
     explain_file_error, explain_part_error, find_log,
 };
 use crate::store::sqlite::connection::{
-    BUSY_TIMEOUT, DatabaseOrigin, FORMAT, identify_origin, open_for_reading, try_lock,
+    BUSY_TIMEOUT, DatabaseOrigin, FORMAT, identify_origin, open_for_reading,
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX, is_same_file};
+use crate::store::sqlite::database_lock::DatabaseLock;
 use crate::store::sqlite::recovery::{has_wal, open_recovered};
 
 /// Puts a copy of the backup in the place of the database, which no server may have open.
@@ -35,24 +37,27 @@ pub fn restore(
 ) -> Result<CopySummary, OpenError> {
     let files = DatabaseFiles::find(target)?;
     let shown = &files.display_path;
-    if is_same_file(backup, &files.real_path) {
+    // The copy is made under the second name.
+    let own = [files.real_path.clone(), PartialFile::path_of(&files.real_path)];
+    if own.iter().any(|own| is_same_file(backup, own)) {
         return Err(OpenError::new(format!(
-            "{shown} is the backup itself; name another --database"
+            "{} would be overwritten by its own copy; name another --database",
+            backup.display()
         )));
     }
+    let source = open_backup(backup)?;
     if !files.is_empty() && existing == ExistingFile::Refuse {
         return Err(OpenError::new(format!(
             "{shown} exists already, and is not overwritten; name another --database, or replace it with --force"
         )));
     }
-    let source = open_backup(backup)?;
-    let (_lock, is_new_lock) = try_lock(&files)?.ok_or_else(|| {
+    let lock = DatabaseLock::acquire(&files)?.map_err(|_| {
         OpenError::new(format!(
             "a server is using {shown}; stop it first, or name another --database"
         ))
     })?;
     let done = replace(&source, backup, &files);
-    if done.is_err() && is_new_lock {
+    if done.is_err() && lock.is_new {
         let _ = fs::remove_file(files.sibling(LOCK_SUFFIX));
     }
     done
@@ -71,6 +76,11 @@ fn open_backup(backup: &Path) -> Result<Connection, OpenError> {
         Ok(_) => {
             return Err(OpenError::new(format!(
                 "{shown} is no file; name a file that nouns backup has written"
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::new(format!(
+                "there is no backup {shown}; name a file that nouns backup has written"
             )));
         }
         Err(error) => return Err(OpenError::new(format!("cannot read {shown} ({error})"))),
@@ -107,21 +117,28 @@ fn replace(
             CopyError::Invalid(how) => damaged_backup_error(&shown, &how),
         }
     })?;
-    keep_owner(&part, target).map_err(|error| explain(&error))?;
+    keep_permissions(&part, target).map_err(|error| explain(&error))?;
     remove_log(files)?;
     part.publish(target).map_err(|error| explain(&error))?;
     Ok(summary)
 }
 
-/// Gives the restored database the owner of the replaced one: root may restore for a server that runs as
-/// another user.
-fn keep_owner(part: &PartialFile, replaced: &Path) -> io::Result<()> {
-    match fs::metadata(replaced) {
-        Ok(old) if old.uid() != part.file.metadata()?.uid() => {
-            fchown(&part.file, Some(old.uid()), Some(old.gid()))
-        }
-        _ => Ok(()),
+/// Gives the restored database the owner, the group and the mode of the replaced one: root may restore for a server
+/// that runs as another user, or that has access by its group.
+fn keep_permissions(part: &PartialFile, replaced: &Path) -> io::Result<()> {
+    let old = match fs::metadata(replaced) {
+        Ok(old) => old,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let new = part.file.metadata()?;
+    if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+        fchown(&part.file, Some(old.uid()), Some(old.gid()))?;
     }
+    if old.mode() != new.mode() {
+        part.file.set_permissions(old.permissions())?;
+    }
+    Ok(())
 }
 
 /// Removes the WAL of the database that is about to be replaced, after everything in it is in the database.
@@ -133,20 +150,28 @@ fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
         )));
     }
     if !files.is_empty()
-        && let Err(cause) = leave_wal_mode(files)
+        && let Err(error) = leave_wal_mode(files)
     {
-        if cause.is_in_use {
-            return Err(OpenError::new(format!(
-                "another process has {shown} open; end it, and restore again"
-            )));
-        }
-        if let Some(log) = find_log(&files.real_path) {
-            return Err(OpenError::new(format!(
-                "{shown} cannot be opened ({cause}), and {log} holds writes that are not in it; move both away, \
-                 and restore again",
-                cause = cause.message,
-                log = log.display()
-            )));
+        match error {
+            LeaveError::InUse => {
+                return Err(OpenError::new(format!(
+                    "another process has {shown} open; end it, and restore again"
+                )));
+            }
+            LeaveError::OtherProgram => {
+                return Err(OpenError::new(format!(
+                    "{shown} is a database of another program, and is not replaced; name another --database"
+                )));
+            }
+            LeaveError::Unreadable(cause) => {
+                if let Some(log) = find_log(&files.real_path) {
+                    return Err(OpenError::new(format!(
+                        "{shown} cannot be opened ({cause}), and {log} holds writes that are not in it; move both \
+                         away, and restore again",
+                        log = log.display()
+                    )));
+                }
+            }
         }
     }
     if let Some(log) = find_log(&files.real_path) {
@@ -167,40 +192,57 @@ fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
 }
 
 /// Why the old database did not leave WAL mode.
-struct LeaveError {
-    message: String,
-    is_in_use: bool,
+enum LeaveError {
+    InUse,
+    OtherProgram,
+    /// It is damaged, or no database.
+    Unreadable(String),
 }
 
 impl From<rusqlite::Error> for LeaveError {
     fn from(error: rusqlite::Error) -> Self {
-        let code = error.sqlite_error_code();
-        let is_in_use = matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked));
-        Self { message: error.to_string(), is_in_use }
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::InUse,
+            _ => Self::Unreadable(error.to_string()),
+        }
     }
 }
 
 /// Checkpoints the WAL and deletes it. SQLite does so only for the sole connection of the database.
 fn leave_wal_mode(files: &DatabaseFiles) -> Result<(), LeaveError> {
-    let explain = |error: OpenError| LeaveError { message: error.to_string(), is_in_use: false };
+    let explain = |error: OpenError| LeaveError::Unreadable(error.to_string());
     // Before SQLite opens anything: it deletes the log beside a file of a few bytes.
     files.check().map_err(explain)?;
+    check_replaceable(files)?;
     if has_wal(files) {
         open_recovered(files).map_err(explain)?;
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(&files.real_path, flags)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let connection = open_old(files)?;
     // To the end: SQLite returns the row first, and then changes the mode, which may fail.
     let mut pragma = connection.prepare("PRAGMA journal_mode = delete")?;
     let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     match modes.as_slice() {
         // Nobody reads or writes it.
         [mode] if mode == "delete" => Ok(connection.execute_batch("BEGIN EXCLUSIVE; ROLLBACK")?),
-        _ => {
-            Err(LeaveError { message: format!("its journal mode is {modes:?}"), is_in_use: false })
-        }
+        _ => Err(LeaveError::Unreadable(format!("its journal mode is {modes:?}"))),
     }
+}
+
+/// Whether the old database is one of ours, and no other process writes it. Nothing is changed.
+fn check_replaceable(files: &DatabaseFiles) -> Result<(), LeaveError> {
+    let connection = open_old(files)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    if identify_origin(&connection)? == DatabaseOrigin::OtherProgram {
+        return Err(LeaveError::OtherProgram);
+    }
+    Ok(connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?)
+}
+
+fn open_old(files: &DatabaseFiles) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&files.real_path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(connection)
 }
 
 /// The number and the name of another process that has a file open, of those whose files this user may see.

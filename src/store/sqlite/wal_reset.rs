@@ -178,7 +178,11 @@ impl WalReset {
     /// The action that is due for a WAL of this size.
     pub fn next_action(&self, pages: usize) -> WalAction {
         match self.holding_until.get() {
-            None if pages < self.checkpoint_pages => WalAction::Nothing,
+            // A reset between two holds, as after a backup by another process.
+            None if pages < self.checkpoint_pages => {
+                self.reset_backoff();
+                WalAction::Nothing
+            }
             None => WalAction::Checkpoint,
             Some(_) if self.gate.is_drained() => WalAction::Reset,
             Some(until) if clock::now() < until => WalAction::Nothing,
@@ -225,9 +229,13 @@ impl WalReset {
 
     /// Ends the hold after the WAL was reset.
     pub fn finish(&self) {
+        self.reset_backoff();
+        self.release();
+    }
+
+    fn reset_backoff(&self) {
         self.next_hold.set(self.hold_pages);
         self.hold_length.set(FIRST_HOLD_MAX.min(self.statement_max));
-        self.release();
     }
 
     /// Admits scans again, and schedules the next hold for when the WAL has grown further.
@@ -326,6 +334,20 @@ mod tests {
         assert!(!reset.can_restart(140), "it has the snapshot of that moment");
         assert!(!reset.is_reset(140), "nothing was written since");
         assert!(reset.can_restart(141));
+    }
+
+    #[test]
+    fn wal_reset_between_holds_ends_the_backoff() {
+        let reset = reset_with(&Arc::new(ReadGate::default()), 1 << 20);
+        reset.hold_when_due(128, false);
+        reset.give_up(200, WalBlocker::Others);
+        assert_eq!(reset.next_action(210), WalAction::Checkpoint);
+        reset.hold_when_due(210, false);
+        assert!(!reset.is_holding());
+        // The reader of another process has ended, and the WAL has begun again.
+        assert_eq!(reset.next_action(10), WalAction::Nothing);
+        reset.hold_when_due(128, false);
+        assert!(reset.is_holding());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::store::export::ExportRequest;
 use crate::store::export_stream::ExportBody;
 use crate::store::replay_protection::{NonceClaim, NonceClaimResult, UsedNonces};
 use crate::store::sqlite::completions::CompletionQueue;
+use crate::store::sqlite::database_lock::DatabaseLock;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::reader::{PROGRESS_STEPS, PooledReadResult, ReaderPool, SqliteReader};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteQueue};
@@ -54,7 +55,7 @@ pub struct SqliteStore {
     pub statement_max: Duration,
     pub used_nonces: UsedNonces,
     /// Held while the server runs; the operating system releases it with the process.
-    pub _lock: std::fs::File,
+    pub _lock: Arc<DatabaseLock>,
 }
 
 impl SqliteStore {

@@ -9,7 +9,7 @@ use std::iter;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -22,15 +22,12 @@ use crate::store::context::{CommitMode, StoreContext};
 use crate::store::driver::{Driver, poll_once};
 use crate::store::error::{StatementError, StoreError, WriteError, writer_stopped_error};
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
-use crate::store::sqlite::checkpoint::{self, CheckpointResult};
+use crate::store::sqlite::checkpoint;
 use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
-use crate::store::sqlite::connection::BUSY_TIMEOUT;
+use crate::store::sqlite::database_lock::{DatabaseLock, LockHolder};
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
-use crate::store::sqlite::export::SqliteExports;
-use crate::store::sqlite::wal_file::WalFile;
-use crate::store::sqlite::wal_reset::{
-    DRAIN_POLL, RESET_BUSY_MAX, WalAction, WalBlocker, WalReset,
-};
+use crate::store::sqlite::wal_maintenance::{DiskFailure, WalMaintenance};
+use crate::store::sqlite::wal_reset::DRAIN_POLL;
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
 use crate::store::{deliveries, write};
 use crate::{clock, fault};
@@ -47,11 +44,8 @@ pub struct SqliteWriter {
     pub context: Arc<StoreContext>,
     pub queue: WriteReceiver,
     pub stopped: Arc<AtomicBool>,
-    /// Pages in the WAL, as of the last commit.
-    pub wal_pages: Arc<AtomicUsize>,
-    pub wal_reset: WalReset,
-    pub wal_file: WalFile,
-    pub exports: Arc<SqliteExports>,
+    pub wal: WalMaintenance,
+    pub lock: Arc<DatabaseLock>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
     /// The metrics of the writer itself.
@@ -132,10 +126,10 @@ impl SqliteWriter {
     /// Runs a commit group, if one arrives before the next sweep, and a batch of the sweep when it is due.
     fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
-        let wait = if self.wal_reset.is_holding() { wait.min(DRAIN_POLL) } else { wait };
+        let wait = if self.wal.is_holding() { wait.min(DRAIN_POLL) } else { wait };
         match self.queue.recv_timeout(wait) {
             Ok(job) => self.run_group(job),
-            Err(RecvTimeoutError::Timeout) if self.wal_reset.is_holding() => {
+            Err(RecvTimeoutError::Timeout) if self.wal.is_holding() => {
                 self.checkpoint_when_due();
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -343,73 +337,12 @@ impl SqliteWriter {
     /// Makes a checkpoint once the WAL has grown, after the answers.
     fn checkpoint_when_due(&self) {
         fault::point("checkpoint");
-        let pages = self.wal_pages.load(Ordering::Relaxed);
-        self.writer_metrics.wal_pages.set(pages);
-        self.exports.cancel_for_wal(pages);
-        // Fails only without memory; the WAL file is then cut to an earlier limit.
-        let _ = self.wal_file.limit_size(&self.connection, pages);
-        match self.wal_reset.next_action(pages) {
-            WalAction::Nothing => {}
-            WalAction::Checkpoint => {
-                self.checkpoint(checkpoint::PASSIVE);
-                self.wal_reset.hold_when_due(pages, self.exports.in_flight.has_any());
-            }
-            WalAction::Reset => self.reset_wal(pages),
-            WalAction::GiveUp(blocker) => self.give_up_reset(pages, blocker),
-        }
-    }
-
-    /// `None` if it failed. A reader may block it, or the disk may be full: the WAL then grows until the next one.
-    fn checkpoint(&self, pragma: &str) -> Option<CheckpointResult> {
-        let began = clock::now();
-        let result = checkpoint::checkpoint(&self.connection, pragma);
-        self.writer_metrics.checkpoint.observe_time(clock::now().saturating_duration_since(began));
-        if let Err(error) = &result
-            && checkpoint::is_disk_failure(error)
-        {
-            self.stop(&error.to_string());
-        }
-        result.ok().flatten()
-    }
-
-    /// No scan is in flight: resets the WAL, unless that would wait for a reader of another process.
-    fn reset_wal(&self, pages: usize) {
         if self.stopped.load(Ordering::Relaxed) {
-            return self.wal_reset.give_up(pages, WalBlocker::Others);
+            return self.wal.end_hold();
         }
-        let passive = self.checkpoint(checkpoint::PASSIVE);
-        if passive.is_some_and(|result| self.wal_reset.is_reset(result.frames)) {
-            return self.wal_reset.finish();
+        if let Err(DiskFailure(cause)) = self.wal.run(&self.connection) {
+            self.stop(&cause);
         }
-        if passive.is_some_and(|result| self.wal_reset.can_restart(result.checkpointed)) {
-            if self.restart_wal() {
-                self.wal_pages.store(0, Ordering::Relaxed);
-                self.writer_metrics.wal_pages.set(0);
-                self.writer_metrics.wal_resets.add(1);
-                return self.wal_reset.finish();
-            }
-            self.wal_reset.restart_was_blocked(pages);
-        }
-        if self.wal_reset.is_last_try() {
-            self.give_up_reset(pages, WalBlocker::Others);
-        }
-    }
-
-    fn restart_wal(&self) -> bool {
-        let wait = |busy_max| self.connection.busy_timeout(busy_max);
-        let result = wait(RESET_BUSY_MAX).ok().and_then(|()| self.checkpoint(checkpoint::RESTART));
-        // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
-        let _ = wait(BUSY_TIMEOUT);
-        result.is_some_and(|result| !result.is_blocked)
-    }
-
-    fn give_up_reset(&self, pages: usize, blocker: WalBlocker) {
-        self.writer_metrics.wal_resets_given_up.add(1);
-        if blocker == WalBlocker::Others {
-            let message = "the WAL cannot be reset: another process reads the database";
-            self.log.event(Level::Warning, message, &[("pages", &pages)]);
-        }
-        self.wal_reset.give_up(pages, blocker);
     }
 
     fn handle_commit_failure(&self, done: GroupResults, error: &Error) {
@@ -454,6 +387,8 @@ impl SqliteWriter {
         self.stopped.store(true, Ordering::Relaxed);
         // Fails only for an unknown setting.
         let _ = checkpoint::keep_wal_on_close(&self.connection);
+        // Where the disk does not take it, commands are not told.
+        let _ = self.lock.announce(LockHolder::StoppedServer);
         let message =
             "the writer has stopped; reads continue; check the disk and restart the server";
         self.log.event(Level::Error, message, &[("cause", &cause)]);

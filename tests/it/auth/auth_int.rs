@@ -2,21 +2,19 @@
 //!
 //! Hand-made by the formulas of RFC 7616, since client libraries do not implement these.
 
-use crate::harness::{Answer, Backend, HeldChallenge, Person, Server, Setup, md5, parameter};
+use crate::harness::{ANN, Answer, Backend, HeldChallenge, Person, Server, Setup, md5, parameter};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
-
-/// Signs the body that is sent, or another one.
+/// Sends a body with a signature over it, or over another one.
 fn send_auth_int(
     held: &HeldChallenge,
     server: &Server,
     nc: u32,
-    (proved, body): (&str, &str),
+    (signed_body, sent_body): (&str, &str),
 ) -> Answer {
-    let over = format!("POST:/customers:{}", md5(proved));
-    let response = held.hash(nc, "auth-int", &over);
+    let a2 = format!("POST:/customers:{}", md5(signed_body));
+    let response = held.digest_response(nc, "auth-int", &a2);
     let header = held.header((nc, "auth-int"), "/customers", &response);
-    server.request("POST /customers", &[("Authorization", &header)], body)
+    server.request("POST /customers", &[("Authorization", &header)], sent_body)
 }
 
 on_every_backend! {
@@ -27,10 +25,10 @@ on_every_backend! {
         let created = send_auth_int(&held, &server, 1, (ANN, ANN));
         assert_eq!(created.status, 201, "{created:?}");
         let info = created.header("Authentication-Info").unwrap();
-        let expected = held.hash(1, "auth-int", &format!(":/customers:{}", md5(&created.body)));
+        let expected = held.digest_response(1, "auth-int", &format!(":/customers:{}", md5(&created.body)));
         assert_eq!(parameter(info, "rspauth"), expected, "{info}");
         let other = ANN.replace("Ann", "Bea");
-        assert_eq!(send_auth_int(&held, &server, 2, (ANN, &other)).status, 401, "another body than the proved one");
+        assert_eq!(send_auth_int(&held, &server, 2, (ANN, &other)).status, 401, "another body than the signed one");
         assert_eq!(send_auth_int(&held, &server, 1, (ANN, ANN)).status, 401, "again");
         assert_eq!(send_auth_int(&held, &server, 3, ("{", "{")).status, 400, "who is asking comes before what the body says");
         let list = server.request("GET /customers", &[("Authorization", &server.admin().basic())], "");

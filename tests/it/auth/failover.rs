@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{OwnPostgres, Person, Server, Setup, wait_until};
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+use crate::harness::{ANN, OwnPostgres, Person, Server, Setup, wait_until};
 
 fn status(server: &Server, person: &Person) -> u16 {
     server.request("GET /customers", &[("Authorization", &person.basic())], "").status

@@ -148,8 +148,8 @@ on_every_backend! {
             (2..34).map(|nc| status(&server, &held.answered_by(&guess).get(nc, "/customers"))).collect();
         assert_eq!(statuses[..30], [401; 30]);
         assert_eq!(statuses[30..], [429; 2]);
-        assert_eq!(status(&server, &held.answered_by(&bob).get(40, "/customers")), 429, "shut for the right one too");
-        assert_eq!(status(&server, &held.answered_by(&mallory).get(41, "/customers")), 200, "who is in stays in");
+        assert_eq!(status(&server, &held.answered_by(&bob).get(40, "/customers")), 429, "locked out, also with the right password");
+        assert_eq!(status(&server, &held.answered_by(&mallory).get(41, "/customers")), 200, "a verified nonce stays usable");
     }
 
     /// Failures are counted for each hashed name, whether or not such a user exists.
@@ -169,10 +169,10 @@ on_every_backend! {
             assert_eq!(guess("nobody"), 401);
         }
         assert_eq!(guess("nobody"), 429);
-        assert_eq!([guess("bob"), guess("nobody else")], [401; 2], "others are not shut");
+        assert_eq!([guess("bob"), guess("nobody else")], [401; 2], "others are not locked out");
         for _ in 0..29 {
             assert_eq!(guess("bob"), 401);
         }
-        assert_eq!(guess("bob"), 429, "and one that exists is shut like one that does not");
+        assert_eq!(guess("bob"), 429, "a name that exists is locked out like one that does not");
     }
 }

@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 use std::thread;
 
 use crate::harness::{
-    Answer, Backend, Client, DigestSession, FakeClock, Folder, OwnPostgres, Person, Postgres,
+    ANN, Answer, Backend, Client, DigestSession, FakeClock, Folder, OwnPostgres, Person, Postgres,
     Server, Setup, run_sql, wait_until,
 };
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// A request that was sent once, with its response's status.
 struct CapturedRequest {

@@ -1,6 +1,6 @@
 //! Basic and Digest details beyond the rules of the specification.
 
-use crate::harness::{Answer, Backend, Person, Server, Setup};
+use crate::harness::{ANN, Answer, Backend, Person, Server, Setup};
 
 fn start_authenticated(backend: Backend) -> Server {
     Setup::new(backend).with_authentication().start()
@@ -9,8 +9,6 @@ fn start_authenticated(backend: Backend) -> Server {
 fn send_with_credentials(server: &Server, line: &str, authorization: &str, body: &str) -> Answer {
     server.request(line, &[("Authorization", authorization)], body)
 }
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 on_every_backend! {
     /// One line with both algorithms, one nonce and one opaque, then Basic.

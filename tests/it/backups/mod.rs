@@ -15,9 +15,8 @@ use std::path::Path;
 use expect_test::expect;
 use rusqlite::Connection;
 
-use crate::harness::{Backend, FinishedProcess, Folder, Server, Setup, run_nouns, run_sql};
+use crate::harness::{ANN, Backend, FinishedProcess, Folder, Server, Setup, run_nouns, run_sql};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 
 /// Runs a command that must succeed, and returns its output and its messages.

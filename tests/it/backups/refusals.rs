@@ -43,7 +43,7 @@ fn backup_over_an_existing_file_is_refused() {
         nouns: the folder ../missing does not exist; create it, or name another file
         nouns: folder is a folder; name a file in it
         nouns: stray.db-wal is here, so stray.db is open, or was not closed, and its newest writes are there; name another file
-        nouns: there is no database none.db; name it with --database sqlite:PATH, or create it with: nouns serve
+        nouns: there is no database none.db; name another with --database sqlite:PATH, or create it with: nouns serve
     "#]]
     .assert_eq(&messages);
     run(path, &["backup", "copy.db", "--force"]);
@@ -166,7 +166,7 @@ fn restore_of_an_invalid_file_is_refused() {
         nouns: damaged.db is damaged (Tree 4 page 4: btreeInitPage() returns error code 11); nothing was restored: use another backup
         nouns: newer.db was written by a newer nouns (format 9999, this one supports 1); use that version, or name another --database
         nouns: foreign.db is no database of nouns; name a file that nouns backup has written
-        nouns: cannot read none.db (No such file or directory (os error 2))
+        nouns: there is no backup none.db; name a file that nouns backup has written
         nouns: . is no file; name a file that nouns backup has written
     "#]].assert_eq(&messages);
 }
@@ -196,7 +196,7 @@ fn restore_over_a_database_in_use_is_refused() {
         nouns: nouns.db exists already, and is not overwritten; name another --database, or replace it with --force
         nouns: a server is using nouns.db; stop it first, or name another --database
         nouns: another process has nouns.db open (process N, NAME); end it, and restore again
-        nouns: nouns.db is the backup itself; name another --database
+        nouns: nouns.db would be overwritten by its own copy; name another --database
     "#]]
     .assert_eq(&messages);
     assert_eq!(customers(folder.path()), "Ann ");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::run;
 use crate::exports::{NDJSON, start_with_entries};
 use crate::harness::{
-    Backend, Client, Folder, Postgres, Process, Server, Setup, run_nouns, wait_until,
+    Backend, Client, Folder, Postgres, Process, Server, Setup, is_soak, run_nouns, wait_until,
 };
 
 /// The size of a run.
@@ -29,9 +29,9 @@ struct LoadSize {
 
 impl LoadSize {
     fn choose() -> Self {
-        match std::env::var_os("NOUNS_SOAK") {
-            None => Self { rows: 5_000, clients: 4, creates_before: 200, creates_after: 100 },
-            Some(_) => {
+        match is_soak() {
+            false => Self { rows: 5_000, clients: 4, creates_before: 200, creates_after: 100 },
+            true => {
                 Self { rows: 300_000, clients: 64, creates_before: 20_000, creates_after: 20_000 }
             }
         }

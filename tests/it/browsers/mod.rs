@@ -17,7 +17,7 @@ mod cross_origin_pages;
 mod dns_rebinding;
 mod event_source;
 
-use crate::harness::{Backend, Person, Server, Setup};
+use crate::harness::{ANN, Backend, Person, Server, Setup};
 
 const STORE: &str = include_str!("../../../examples/store/nouns.toml");
 
@@ -42,8 +42,6 @@ const REALMS: [(&str, &str); 3] = [
     ("Digest MD5", r#"schemes = ["digest", "basic"]"#),
     ("Digest SHA-256", "schemes = [\"digest\", \"basic\"]\nchallenge = \"separate\""),
 ];
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// Creates a customer as the first user; returns its path.
 fn create_ann(server: &Server) -> String {

@@ -3,9 +3,8 @@
 use super::client_row::{ChallengePolicy, ClientRow, LifecycleAction};
 use super::driver::{ClientDriver, StepResult};
 use super::request_log::LoggedRequest;
-use crate::harness::{Person, Server};
+use crate::harness::{ANN, Person, Server};
 
-pub const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea, née Žď","email":"bea@example.com"}}"#;
 
 /// A logged-in client, with its row.

@@ -6,11 +6,11 @@ use super::client_row::{
     ChallengePolicy, ClientRow, LifecycleAction, LoginResult, OfferedSchemes, PEOPLE,
 };
 use super::driver::ClientDriver;
-use super::lifecycle::{ANN, LoggedInClient, ReferenceClient};
+use super::lifecycle::{LoggedInClient, ReferenceClient};
 use super::request_log::RequestLog;
 use super::rows::ALL;
 use super::test_server::ClientTestServer;
-use crate::harness::{Backend, Person, Setup, run_sql};
+use crate::harness::{ANN, Backend, Person, Setup, run_sql};
 
 /// Tests all rows of a program, with and without TLS and with every set of schemes.
 pub fn every_row_of(program: &str, backend: Backend) {

@@ -4,11 +4,11 @@
 use super::balancer::Balancer;
 use super::client_row::{ClientRow, LifecycleAction, OfferedSchemes};
 use super::driver::ClientDriver;
-use super::lifecycle::{ANN, LoggedInClient, ReferenceClient};
+use super::lifecycle::{LoggedInClient, ReferenceClient};
 use super::request_log::RequestLog;
 use super::rows::ALL;
 use super::test_server;
-use crate::harness::{Backend, OwnPostgres, Server, Setup, run_sql, wait_until};
+use crate::harness::{ANN, Backend, OwnPostgres, Server, Setup, run_sql, wait_until};
 
 /// Tests all rows of a program: at two servers in turn, and at three.
 fn every_row_of(program: &str) {

@@ -9,7 +9,7 @@ use super::message_faults::{
     create_many_taken, create_taken, create_without_parent, difference, normalize_order,
 };
 use super::proxy::{Fault, FaultKind};
-use crate::harness::Answer;
+use crate::harness::{Answer, is_soak};
 
 const REPLAYED: &str = "Idempotent-Replayed";
 
@@ -130,7 +130,7 @@ fn try_run_with_fault(
 
 /// Runs each kind of request on a server of its own.
 fn run_at_every_message(way: FaultKind) {
-    let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 4 };
+    let one_of = if is_soak() { 1 } else { 4 };
     let mut all = String::new();
     for (lane, kind) in REQUEST_KINDS.into_iter().enumerate() {
         let mut fixture = FaultFixture::new(LIMITS);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::ProxiedServer;
 use super::locks::metric_value;
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
-use crate::harness::{Answer, Client, Stopwatch, wait_until};
+use crate::harness::{Answer, Client, Stopwatch, is_soak, wait_until};
 
 const MODEL: &str = r#"
 title = "Groups"
@@ -118,7 +118,7 @@ impl InsertBatchFixture {
 fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
     let mut fixture = InsertBatchFixture::start();
     let mut said = String::new();
-    let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 7 };
+    let one_of = if is_soak() { 1 } else { 7 };
     let ways = [
         (MessagePosition::Before, FaultKind::Close),
         (MessagePosition::Middle, FaultKind::Reset),

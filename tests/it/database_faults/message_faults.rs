@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
 use super::{ProxiedServer, RETRIES_MAX, StoredCounts};
-use crate::harness::Answer;
 use crate::harness::Stopwatch;
+use crate::harness::{Answer, is_soak};
 
 /// A kind of request: creates what it needs, and returns the line and the body.
 pub(super) type RequestKind = fn(&mut FaultFixture) -> (String, String);
@@ -419,7 +419,7 @@ fn run_at_every_message(
     is_new: bool,
     (workers, one_of): (usize, usize),
 ) {
-    let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { one_of };
+    let one_of = if is_soak() { 1 } else { one_of };
     let start = Stopwatch::start();
     let run_worker = |worker: usize| {
         let mut fixture = FaultFixture::new(limits);

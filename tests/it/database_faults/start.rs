@@ -7,7 +7,9 @@ use expect_test::{Expect, expect};
 
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender, Proxy};
 use super::{model, postgres_address, proxied_url};
-use crate::harness::{FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, wait_until};
+use crate::harness::{
+    FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, is_soak, wait_until,
+};
 
 /// The start fails with this message, well before a supervisor gives up on it.
 fn assert_start_fails(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
@@ -45,7 +47,7 @@ fn start_with_a_silent_database_times_out() {
     proxy.accept_silently();
     let port = proxy.address.port().to_string();
     // The default is 10 s.
-    let is_long = std::env::var_os("NOUNS_SOAK").is_some();
+    let is_long = is_soak();
     let (limit, said) = if is_long { ("", "10.0s") } else { ("&connect_timeout=2", "2.0s") };
     let setup = Setup::replica(proxied_url(&proxy, "nouns", &format!("sslmode=disable{limit}")));
     assert_start_fails(
@@ -172,7 +174,7 @@ fn start_waiting_for_the_database_survives_its_loss_at_any_message() {
         messages.iter().filter(|(side, _)| *side == MessageSender::Server).count()
     };
     let count = run(None);
-    let points = if std::env::var_os("NOUNS_SOAK").is_some() { count } else { 8 };
+    let points = if is_soak() { count } else { 8 };
     for at in 1..points {
         let number = 1 + at * count / points;
         let (side, position) = (MessageSender::Server, MessagePosition::After);

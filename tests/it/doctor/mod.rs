@@ -347,7 +347,7 @@ fn doctor_finds_sqlite_files_of_others_and_lost_ones() {
     stopped.check(
         |folder| File::create(folder.join("nouns.db-wal")).unwrap().set_len(300 << 20).unwrap(),
         &expect![[r#"
-            warning  wal          the write-ahead log has <n> bytes: another process reads the database without a pause, or wrote much at once; it shrinks at a restart of the server, after that process has ended (fuser nouns.db shows it)
+            warning  wal          the write-ahead log has <n> bytes: a backup or an export has let it grow, or another process reads the database without a pause (fuser nouns.db shows it); afterwards it shrinks by 2 MiB at each reset, and at a restart of the server
             warning  permissions  other users of this machine can read FOLDER/nouns.db-wal, which holds password hashes (mode 644); revoke that with: chmod 600 FOLDER/nouns.db-wal
         "#]],
     );

@@ -15,15 +15,11 @@ use super::ledger::{CONNECTIONS, Ledger};
 use super::leftover_database::{LeftoverDatabase, copy_folder};
 use super::serving::{VerdictTotals, judge_running_server, run_burst, setup, start};
 use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection, SYNC};
-use crate::harness::{Folder, Server};
+use crate::harness::{Folder, Server, is_soak};
 
 const KILL: &str = "signal=SIGKILL";
 /// A server that is still alive after this many requests will not be killed.
 const REQUESTS_EACH_MAX: usize = 1_500;
-
-fn is_soak() -> bool {
-    std::env::var_os("NOUNS_SOAK").is_some()
-}
 
 /// Every number up to the end, or a few of them.
 fn numbers(end: usize, few: &[usize]) -> Vec<usize> {

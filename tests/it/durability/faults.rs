@@ -10,14 +10,10 @@ use super::ledger::Ledger;
 use super::leftover_database::{LeftoverDatabase, copy_folder};
 use super::serving::{VerdictTotals, judge_running_server, run_burst, setup, start};
 use super::trace::{ANY, DATABASE, Injection, SYNC, WAL};
-use crate::harness::{Folder, Server, wait_until};
+use crate::harness::{Folder, Server, is_soak, run_nouns, wait_until};
 
 const WRITING_STOPPED_MESSAGE: &str =
     "the writer has stopped; reads continue; check the disk and restart the server";
-
-fn is_soak() -> bool {
-    std::env::var_os("NOUNS_SOAK").is_some()
-}
 
 /// The effect of a fault on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +141,11 @@ fn checkpoint_sync_error_stops_writing() {
         server.log().contains(WRITING_STOPPED_MESSAGE).then_some(())
     });
     check_writing_stopped(&server, &left.seed_text);
+    // A command could let the WAL begin again, with frames that are lost.
+    let refused = run_nouns(server.folder(), &["user", "disable", "admin"]);
+    let message = "nouns: the server that uses nouns.db has stopped writing after a failure of the disk; check the \
+                   disk, and restart the server first\n";
+    assert_eq!((refused.code, &*refused.stderr), (Some(2), message));
     // A checkpoint at its end could copy less than all frames, and delete them.
     server.terminate();
     let (_, folder) = server.wait();

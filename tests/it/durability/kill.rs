@@ -16,14 +16,14 @@ use super::leftover_database::{LeftoverDatabase, copy_folder};
 use super::seeded_random::{SeededRandom, print_seed};
 use super::serving::{VerdictTotals, judge_running_server, setup, start};
 use super::trace::{Injection, SYNC, WAL};
-use crate::harness::{Folder, Server, wait_until};
+use crate::harness::{Folder, Server, is_soak, wait_until};
 
 const KILLS_OF_ONE_DATABASE: usize = 5;
 /// A round is mostly waiting.
 const DATABASES_AT_ONCE: usize = 4;
 
 fn kills() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 20 }
+    if is_soak() { 1_000 } else { 20 }
 }
 
 /// Kills the server after a random number of responses, and a random bit later.
@@ -99,8 +99,7 @@ fn kill_when_silent(server: Server, ledger: &mut Ledger) -> Folder {
 /// synced.
 #[test]
 fn responses_to_writes_wait_for_their_sync() {
-    let numbers: Vec<usize> =
-        if std::env::var_os("NOUNS_SOAK").is_some() { (3..23).collect() } else { vec![3, 8] };
+    let numbers: Vec<usize> = if is_soak() { (3..23).collect() } else { vec![3, 8] };
     let left = LeftoverDatabase::empty();
     let mut figures = VerdictTotals::default();
     for number in numbers {

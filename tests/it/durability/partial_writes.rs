@@ -11,12 +11,13 @@ use super::faults::check_writing_stopped;
 use super::leftover_database::{LeftoverDatabase, copy_folder};
 use super::seeded_random::{SeededRandom, print_seed};
 use super::serving::{VerdictTotals, judge_running_server, run_burst, setup, start};
+use crate::harness::is_soak;
 
 /// Runs the server with files of at most `$0` bytes.
 const LIMITED: &str = "trap '' XFSZ; exec prlimit --fsize=\"$0\" \"$@\"";
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 100 } else { 3 }
+    if is_soak() { 100 } else { 3 }
 }
 
 #[test]

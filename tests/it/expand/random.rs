@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Person, Setup};
+use crate::harness::{Backend, Client, Person, Setup, is_soak};
 
 /// A resource of every model here: its name, its parent, and the resource that its field `link` refers to.
 const RESOURCES: [(&str, Option<usize>, usize); 4] =
@@ -372,7 +372,7 @@ fn check_model(backend: Backend, seed: u64) -> usize {
 on_every_backend! {
     fn expanded_responses_equal_an_evaluation_of_plain_ones(backend: Backend) {
         let seed = print_seed("expanded responses");
-        let models = if std::env::var_os("NOUNS_SOAK").is_some() { 30 } else { 2 };
+        let models = if is_soak() { 30 } else { 2 };
         let related: usize = (0..models).map(|number| check_model(backend, seed.wrapping_add(number))).sum();
         assert!(related > 100, "{related} related items");
     }

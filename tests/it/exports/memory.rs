@@ -5,7 +5,7 @@
 use std::fs;
 
 use super::{CSV, Export, ExportEnd, NDJSON, start_with_entries, wait_for_metric};
-use crate::harness::{Backend, Server};
+use crate::harness::{Backend, Server, is_soak};
 
 const GROWTH_MAX: u64 = 16 << 20;
 
@@ -40,7 +40,7 @@ fn count_rows_and_bytes(server: &Server, accept: &str) -> (usize, usize) {
 
 on_every_backend! {
     fn export_memory_is_bounded(backend: Backend) {
-        let rows = if std::env::var_os("NOUNS_SOAK").is_some() { 1_000_000 } else { 50_000 };
+        let rows = if is_soak() { 1_000_000 } else { 50_000 };
         let server = start_with_entries(backend, rows, "stream_seconds_max = 3600");
         // Warm-up, for allocations that are made once.
         assert_eq!(server.get("/entries?limit=1").status, 200);

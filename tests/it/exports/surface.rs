@@ -6,9 +6,8 @@ use expect_test::expect;
 use serde_json::{Value, json};
 
 use super::{CSV, NDJSON, model, start_with_entries};
-use crate::harness::{Answer, Backend, Masks, Person, Process, Server, Setup};
+use crate::harness::{ANN, Answer, Backend, Masks, Person, Process, Server, Setup};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 const SCHOOL_MODEL: &str = include_str!("../models/school.toml");
 const GRANTS: &str = "title = \"Office\"\n[resources.file.fields]\nname = { type = \"text\" }\nowner = { type = \"text\" }\n\

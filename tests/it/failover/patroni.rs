@@ -10,13 +10,13 @@ use std::time::Instant;
 use super::patroni_cluster::PatroniCluster;
 use super::workload::{CLIENTS, EndOnDrop, MODEL, Workload, follow};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Client, Folder, Server, Setup, wait_until};
+use crate::harness::{Client, Folder, Server, Setup, is_soak, wait_until};
 
 /// The requests of each client before each kill.
 const REQUESTS_EACH: usize = 40;
 
 fn kills() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 5 } else { 1 }
+    if is_soak() { 5 } else { 1 }
 }
 
 fn start_servers(cluster: &PatroniCluster) -> [Server; 2] {

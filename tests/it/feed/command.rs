@@ -5,9 +5,7 @@ use std::process::Command;
 
 use expect_test::expect;
 
-use crate::harness::{Backend, EXECUTABLE, Masks, Process, Server, run_nouns, run_sql};
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+use crate::harness::{ANN, Backend, EXECUTABLE, Masks, Process, Server, run_nouns, run_sql};
 
 /// Three changes of one customer.
 fn write_changes(server: &Server) {

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Answer, Backend, Client, Server, Setup};
+use crate::harness::{Answer, Backend, Client, Server, Setup, is_soak};
 
 const CLIENTS: usize = 4;
 /// Requests that a client sends before it reads the responses.
@@ -55,7 +55,7 @@ fn with_new_field(item: &Value, is_thing: bool) -> Value {
 }
 
 fn histories() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 10_000 } else { 60 }
+    if is_soak() { 10_000 } else { 60 }
 }
 
 /// A client that writes histories.

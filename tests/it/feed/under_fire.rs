@@ -21,7 +21,7 @@ use super::list_copy::{ListCopy, fetch_list};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{
     Backend, ConnectError, EventSource, OpenTransaction, Person, Received, Server, Setup,
-    StreamEnd, StreamEvent, TIMEOUT, run_sql, wait_until,
+    StreamEnd, StreamEvent, TIMEOUT, is_soak, run_sql, wait_until,
 };
 
 const WRITERS: usize = 16;
@@ -55,7 +55,7 @@ note = { verbs = ["get"], where = "owner = $user" }
 "#;
 
 fn changes_min() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 50_000 } else { 1_500 }
+    if is_soak() { 50_000 } else { 1_500 }
 }
 
 fn readers_timeout() -> Duration {

@@ -13,9 +13,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::is_soak;
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Setup};
+use crate::harness::{Backend, Client, Setup, is_soak};
 
 const MODEL: &str = r#"
 title = "Under fire"

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::oracle::{ComparableValue, FieldKind, Filter, SortKey, expected_items, value_of_item};
 use self::random::{LIST_FIELDS, OPERATORS, SORTABLE_FIELDS, draft, filter, sort, text_of};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Setup};
+use crate::harness::{Backend, Client, Setup, is_soak};
 
 /// The fields of every resource here.
 const FIELDS: &str = r#"
@@ -65,10 +65,6 @@ fn model() -> String {
         add(&format!("top{number}"), &format!("id = \"{id}\"\nplural = \"top{number}s\""));
     }
     text
-}
-
-fn is_soak() -> bool {
-    std::env::var_os("NOUNS_SOAK").is_some()
 }
 
 /// One collection and its items.

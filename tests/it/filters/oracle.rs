@@ -98,7 +98,7 @@ pub fn is_applicable(operator: &str, kind: FieldKind) -> bool {
 }
 
 /// A decimal in its smallest units.
-fn decimal_units(text: &str, scale: u32) -> i128 {
+fn parse_decimal_units(text: &str, scale: u32) -> i128 {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let fraction = format!("{fraction:0<width$}", width = scale as usize);
@@ -124,7 +124,7 @@ fn value_of_json(found: &Value, kind: FieldKind) -> ComparableValue {
             ComparableValue::Integer(found.as_i64().unwrap().into())
         }
         FieldKind::Decimal(scale) => {
-            ComparableValue::Integer(decimal_units(found.as_str().unwrap(), scale))
+            ComparableValue::Integer(parse_decimal_units(found.as_str().unwrap(), scale))
         }
         FieldKind::Number => ComparableValue::Float(found.as_f64().unwrap()),
         FieldKind::Boolean => ComparableValue::Boolean(found.as_bool().unwrap()),
@@ -139,7 +139,7 @@ fn value_of_json(found: &Value, kind: FieldKind) -> ComparableValue {
 fn value_of_query(text: &str, kind: FieldKind, is_number: bool) -> ComparableValue {
     match kind {
         FieldKind::Integer | FieldKind::Numbered => ComparableValue::Integer(text.parse().unwrap()),
-        FieldKind::Decimal(scale) => ComparableValue::Integer(decimal_units(text, scale)),
+        FieldKind::Decimal(scale) => ComparableValue::Integer(parse_decimal_units(text, scale)),
         FieldKind::Number => ComparableValue::Float(text.parse().unwrap()),
         FieldKind::Boolean => ComparableValue::Boolean(text == "true"),
         FieldKind::Uuid | FieldKind::Target => ComparableValue::Text(text.to_lowercase()),

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::oracle::{FieldKind, Filter, is_applicable, matches_filter, split_in_values};
+use super::percent_encode;
 use super::random::{OPERATORS, filter, text_of};
-use super::{is_soak, percent_encode};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Person, Setup};
+use crate::harness::{Backend, Client, Person, Setup, is_soak};
 
 const MODEL: &str = r#"
 title = "Related"

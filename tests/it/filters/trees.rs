@@ -6,13 +6,10 @@ use super::oracle::{
     FieldKind, Filter, expected_items, is_applicable, matches_filter, split_in_values,
 };
 use super::random::{LIST_FIELDS, OPERATORS, SORTABLE_FIELDS, filter, sort, text_of};
-use super::{
-    DataSet, create_data_set, create_targets, is_soak, model, percent_encode, query_string,
-};
+use super::{DataSet, create_data_set, create_targets, model, percent_encode, query_string};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Setup};
+use crate::harness::{Backend, Client, Setup, is_soak};
 
-#[derive(Debug, Clone)]
 enum FilterTree {
     Test(Filter),
     All(Vec<FilterTree>),

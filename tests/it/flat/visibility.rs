@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Person, Setup};
+use crate::harness::{Backend, Client, Person, Setup, is_soak};
 
 /// A resource of every model here: its name, and its parent.
 const RESOURCES: [(&str, Option<usize>); 5] =
@@ -223,7 +223,7 @@ fn check_model(backend: Backend, seed: u64) -> (usize, usize) {
 on_every_backend! {
     fn flat_lists_are_the_union_of_the_nested_lists(backend: Backend) {
         let seed = print_seed("flat lists");
-        let models = if std::env::var_os("NOUNS_SOAK").is_some() { 30 } else { 2 };
+        let models = if is_soak() { 30 } else { 2 };
         let (mut shown, mut hidden) = (0, 0);
         for number in 0..models {
             let (more_shown, more_hidden) = check_model(backend, seed.wrapping_add(number));

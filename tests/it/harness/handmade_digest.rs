@@ -43,9 +43,10 @@ impl HeldChallenge {
         Self { ha1, name: person.name.clone(), ..self.clone() }
     }
 
-    pub fn hash(&self, nc: u32, qop: &str, over: &str) -> String {
-        let over = md5(over);
-        md5(format!("{}:{}:{nc:08x}:abc:{qop}:{over}", self.ha1, self.nonce))
+    /// The `response` of a request, or the `rspauth` of an answer, over its A2 (RFC 7616 §3.4.3).
+    pub fn digest_response(&self, nc: u32, qop: &str, a2: &str) -> String {
+        let a2 = md5(a2);
+        md5(format!("{}:{}:{nc:08x}:abc:{qop}:{a2}", self.ha1, self.nonce))
     }
 
     pub fn header(&self, (nc, qop): (u32, &str), uri: &str, response: &str) -> String {
@@ -58,6 +59,6 @@ impl HeldChallenge {
 
     /// The value of `Authorization` for a GET.
     pub fn get(&self, nc: u32, path: &str) -> String {
-        self.header((nc, "auth"), path, &self.hash(nc, "auth", &format!("GET:{path}")))
+        self.header((nc, "auth"), path, &self.digest_response(nc, "auth", &format!("GET:{path}")))
     }
 }

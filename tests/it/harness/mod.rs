@@ -50,6 +50,14 @@ pub use tls::{CertificatePair, trusting_client};
 /// Long enough for the slowest machine; a test that reaches it has failed.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Whether the long versions of tests run: `./test --soak`.
+pub fn is_soak() -> bool {
+    std::env::var_os("NOUNS_SOAK").is_some()
+}
+
+/// A customer, as the body of a create.
+pub const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+
 /// The executable under test: the one that cargo has built for these tests, or another one, such as a
 /// release build, by its full path in `NOUNS_EXECUTABLE` while they are built.
 pub const EXECUTABLE: &str = match option_env!("NOUNS_EXECUTABLE") {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bench::attack::{self, AttackResult, AttackStrength, ConnectionEnd};
 
-use crate::harness::{Backend, Client, Server, Setup, wait_until};
+use crate::harness::{Backend, Client, Server, Setup, is_soak, wait_until};
 
 /// The parameters of an attack, and its expected result.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,7 @@ impl OtherClient {
 
 impl AttackRun {
     fn strength(&self, name: &str) -> AttackStrength {
-        if std::env::var_os("NOUNS_SOAK").is_some() {
+        if is_soak() {
             return attack::find_attack(name).unwrap().force;
         }
         AttackStrength {
@@ -99,7 +99,7 @@ impl AttackRun {
 
     /// Runs the attack with this name.
     pub(super) fn run(&self, name: &'static str) -> AttackResult {
-        let soak = std::env::var_os("NOUNS_SOAK").is_some();
+        let soak = is_soak();
         let server = start(if soak { "" } else { self.limits });
         fill_first_page(&server, if soak { 7_750_000 } else { self.page_bytes });
         let mut other = OtherClient::new(&server);

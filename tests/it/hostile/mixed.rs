@@ -15,7 +15,7 @@ use std::time::Duration;
 use bench::attack::{self, ALL, AttackStrength};
 
 use super::attack_run::{besieged, fill_first_page, memory_megabytes};
-use crate::harness::{Backend, Server, Setup};
+use crate::harness::{Backend, Server, Setup, is_soak};
 
 const CONTAINER_BYTES: u64 = 512 << 20;
 /// Of the server itself, of which a debug build had up to 382; the rest of the container is for cached
@@ -119,7 +119,7 @@ fn read_largest_pages(address: SocketAddr) {
 }
 
 fn series() -> Vec<(&'static str, AttackStrength)> {
-    if std::env::var_os("NOUNS_SOAK").is_some() {
+    if is_soak() {
         return ALL.iter().map(|attack| (attack.name, attack.force)).collect();
     }
     let short = |&(name, connections, actions_per_second)| {

@@ -12,9 +12,7 @@ use std::path::Path;
 
 use prometheus_parser::Scrape;
 
-use crate::harness::{Answer, Backend, Client, Server, Setup};
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+use crate::harness::{ANN, Answer, Backend, Client, Server, Setup};
 
 /// The `Accept` header of Prometheus 3.
 const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";

@@ -76,7 +76,7 @@ on_every_backend! {
         target.database();
         let ended = place.try_move(&target);
         let expected = match backend {
-            Backend::Sqlite => "nouns: there is no database SOURCE; name it with --database sqlite:PATH, or create it with: nouns serve\n",
+            Backend::Sqlite => "nouns: there is no database SOURCE; name another with --database sqlite:PATH, or create it with: nouns serve\n",
             Backend::Postgres => "nouns: there are no tables of nouns in SOURCE; name another --database, or create them with: nouns serve\n",
         };
         assert_eq!((ended.code, place.mask(&target, &ended.stderr)), (Some(2), expected.to_owned()));

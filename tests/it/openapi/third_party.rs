@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Backend, FinishedProcess, Folder, Person, Process, Server, Setup, run_nouns};
+use crate::harness::{
+    Backend, FinishedProcess, Folder, Person, Process, Server, Setup, is_soak, run_nouns,
+};
 
 const STRANGE: &str = include_str!("../models/strange.toml");
 const LIBRARY: &str = include_str!("../../../examples/library/nouns.toml");
@@ -97,7 +99,7 @@ fn walk(server: &Server, authorization: Option<&str>, document: &str) {
 /// A run of schemathesis with all checks: the examples of the document and a few random requests for each
 /// operation, or with `NOUNS_SOAK` more than 10,000 requests of all phases, `examples` for each operation.
 fn check_with_schemathesis(server: &Server, document: &str, examples: u32) {
-    let is_long = std::env::var_os("NOUNS_SOAK").is_some();
+    let is_long = is_soak();
     let (examples, phases, cases_min) = match is_long {
         true => (examples, "examples,coverage,fuzzing,stateful", 10_000),
         false => (3, "examples,fuzzing", 150),

@@ -3,12 +3,14 @@
 //! Read-only folders and full disks are made in a mount namespace (`unshare`), so that the tests need
 //! no privileges and root gets no exception.
 
-use std::fs;
+use std::fs::{self, File};
+use std::thread;
+use std::time::Duration;
 
 use expect_test::expect;
 
 use super::{ANN, SERVE, assert_start_fails, check_failed_start, contents};
-use crate::harness::{Backend, Folder, Setup, run_in_namespace, run_nouns, run_sql};
+use crate::harness::{Backend, Folder, Setup, Stopwatch, run_in_namespace, run_nouns, run_sql};
 
 /// A folder in which a store with one customer was served and stopped.
 fn used_folder() -> Folder {
@@ -190,6 +192,24 @@ fn database_file_in_use_by_another_server_fails_the_start() {
     );
     server.resume();
     assert_eq!(server.get(&path).status, 200);
+}
+
+/// A command holds the lock while it recovers what a killed server has left, and systemd restarts that server at
+/// once.
+#[test]
+fn server_waits_for_a_command_that_holds_the_lock() {
+    let folder = Setup::new(Backend::Sqlite).start().stop();
+    let lock = File::options().write(true).open(folder.path().join("nouns.db-lock")).unwrap();
+    lock.lock().unwrap();
+    let (began, setup) = (Stopwatch::start(), Setup::new(Backend::Sqlite));
+    let release = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        drop(lock);
+    });
+    let server = setup.start_in(folder);
+    assert!(began.elapsed() >= Duration::from_millis(500));
+    release.join().unwrap();
+    assert_eq!(server.get("/customers").status, 200);
 }
 
 /// The lock is released with its process, however that ends.

@@ -21,13 +21,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::durability::seeded_random::{self, SeededRandom};
+use crate::harness::is_soak;
 use replay::{ReplayEffort, ReplayFigures, replay};
 use run::{InitialState, RecordedRun, RunParameters, SyncBehaviour};
 use strace::TracedCall;
-
-fn is_soak() -> bool {
-    std::env::var_os("NOUNS_SOAK").is_some()
-}
 
 /// The short version, or the long one.
 fn effort(seed: u64) -> ReplayEffort {

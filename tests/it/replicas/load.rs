@@ -18,7 +18,7 @@ use crate::durability::ledger::{Ledger, RequestOutcome, model};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::durability::serving::{VerdictTotals, compare_served};
 use crate::durability::workload::{Item, LedgerPage};
-use crate::harness::{OwnPostgres, Server, Setup, wait_until};
+use crate::harness::{OwnPostgres, Server, Setup, is_soak, wait_until};
 
 const CLIENTS: usize = 32;
 const DATABASE: &str = "load";
@@ -35,7 +35,7 @@ struct LoadPlan {
 }
 
 fn load_plan() -> LoadPlan {
-    if std::env::var_os("NOUNS_SOAK").is_some() {
+    if is_soak() {
         LoadPlan { turns: 30, turn: Duration::from_secs(20), think_time: Duration::from_millis(60) }
     } else {
         LoadPlan { turns: 10, turn: Duration::from_secs(3), think_time: Duration::ZERO }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::checker::{CallRequest, CallResponse, RecordedCall, is_linearizable};
 use super::start_servers;
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, Client, Server};
+use crate::harness::{Backend, Client, Server, is_soak};
 
 const MODEL: &str = "title = \"Slots\"\n[resources.slot.fields]\n\
     key = { type = \"text\", unique = true }\nword = { type = \"text\" }\n";
@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 const CALLS_EACH_MAX: usize = 3;
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 4_000 } else { 150 }
+    if is_soak() { 4_000 } else { 150 }
 }
 
 /// State that the clients of a round share.

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{ANN, REPLAYED, replayed_part};
 use crate::durability::fallible_connection::FallibleConnection;
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Answer, Backend, Folder, Server, Setup, TIMEOUT, wait_until};
+use crate::harness::{Answer, Backend, Folder, Server, Setup, TIMEOUT, is_soak, wait_until};
 
 const CLIENTS: usize = 20;
 const REPLICAS: usize = 3;
@@ -25,7 +25,7 @@ const REPLICAS: usize = 3;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 15 }
+    if is_soak() { 200 } else { 15 }
 }
 
 /// The addresses of the servers; `None` while one is being started.

@@ -14,9 +14,8 @@ mod users;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Person, Server, Setup, run_sql};
+use crate::harness::{ANN, Answer, Backend, Person, Server, Setup, run_sql};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 const KEY: &str = "Idempotency-Key";

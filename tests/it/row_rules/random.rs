@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{RowRules, id, reference, text};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Backend, EventSource};
+use crate::harness::{Backend, EventSource, is_soak};
 use evaluation::{Logged, Moment, judge};
 use related::compare_related;
 use rule::{NAMES, Noun, Row, User, World};
@@ -338,7 +338,7 @@ impl Run {
 on_every_backend! {
     fn row_rules_of_random_models_agree_with_an_evaluation_in_memory(backend: Backend) {
         let seed = print_seed("row rules");
-        let models = if std::env::var_os("NOUNS_SOAK").is_some() { 500 } else { 2 };
+        let models = if is_soak() { 500 } else { 2 };
         let (mut counts, mut patched, mut refused) = ([0; 3], 0, 0);
         for number in 0..models {
             let mut chance = SeededRandom::new(seed.wrapping_add(number));

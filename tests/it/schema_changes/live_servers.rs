@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::locks::{check_serves, model_with_more_fields, wait_for};
+use super::locks::{check_serves_and_stop, model_with_more_fields, wait_until_blocked};
 use super::{LOOSE, STRICT, note, start_refused};
 use crate::harness::{
     Backend, Folder, OpenTransaction, Process, Server, Setup, run_sql, wait_until,
@@ -96,7 +96,7 @@ fn empty_table_is_not_recreated_under_a_running_server() {
 }
 
 /// The time at which the only server was last seen.
-fn seen(folder: &std::path::Path) -> String {
+fn read_last_seen(folder: &std::path::Path) -> String {
     run_sql(BACKEND, folder, "SELECT seen FROM nouns_servers")
 }
 
@@ -107,15 +107,15 @@ fn server_renews_its_registration_while_it_builds_indexes() {
     database.create("/notes", note("a"));
     let (address, folder) = (database.database(), database.stop());
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nouns_system;\n";
-    let late = OpenTransaction::begin(folder.path(), snapshot);
+    let open_transaction = OpenTransaction::begin(folder.path(), snapshot);
     let own = Folder::new();
     let setup = Setup::replica(address).model(&model_with_more_fields());
     let process = Process::spawn(&mut setup.command(&own));
-    wait_for(folder.path(), "CREATE INDEX CONCURRENTLY%");
-    let first = seen(folder.path());
-    wait_until("its row is renewed", || (seen(folder.path()) != first).then_some(()));
-    late.commit();
-    check_serves(process);
+    wait_until_blocked(folder.path(), "CREATE INDEX CONCURRENTLY%");
+    let first = read_last_seen(folder.path());
+    wait_until("its row is renewed", || (read_last_seen(folder.path()) != first).then_some(()));
+    open_transaction.commit();
+    check_serves_and_stop(process);
 }
 
 /// Another session may hold a lock on a swept table for as long as a step of the sweep waits.
@@ -124,12 +124,12 @@ fn server_renews_its_registration_while_its_sweep_waits() {
     let server = start_strict();
     let (address, folder) = (server.database(), server.stop());
     let hold = "BEGIN; LOCK TABLE nouns_changes IN ACCESS EXCLUSIVE MODE; SELECT 1;\n";
-    let late = OpenTransaction::begin(folder.path(), hold);
+    let open_transaction = OpenTransaction::begin(folder.path(), hold);
     let server = Setup::replica(address).model(STRICT).start();
-    wait_for(folder.path(), "%nouns_changes%");
-    let first = seen(folder.path());
-    wait_until("its row is renewed", || (seen(folder.path()) != first).then_some(()));
-    late.commit();
+    wait_until_blocked(folder.path(), "%nouns_changes%");
+    let first = read_last_seen(folder.path());
+    wait_until("its row is renewed", || (read_last_seen(folder.path()) != first).then_some(()));
+    open_transaction.commit();
     server.stop();
 }
 
@@ -150,7 +150,7 @@ fn server_whose_registration_was_deleted_logs_the_rules_that_were_dropped() {
 fn server_whose_registration_was_deleted_registers_again_if_the_model_is_unchanged() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
-    wait_until("it is back", || (!seen(server.folder()).is_empty()).then_some(()));
+    wait_until("it is back", || (!read_last_seen(server.folder()).is_empty()).then_some(()));
     wait_until("it says so", || server.log().contains("is registered again").then_some(()));
     assert_eq!(start_refused(&server.database(), LOOSE).code, Some(2));
     assert_eq!(server.post("/notes", note("a")).status, 409);

@@ -23,11 +23,11 @@ pub(super) fn start(server: &Server, model: &str, flags: &[&str]) -> (Process, F
     (Process::spawn(&mut setup.command(&folder)), folder)
 }
 
-/// Waits until a statement of this form waits for a lock.
-pub(super) fn wait_for(folder: &Path, form: &str) {
+/// Waits until a statement waits for a lock. The pattern is one of `LIKE`.
+pub(super) fn wait_until_blocked(folder: &Path, query_pattern: &str) {
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-         AND wait_event_type = 'Lock' AND query LIKE '{form}'"
+         AND wait_event_type = 'Lock' AND query LIKE '{query_pattern}'"
     );
     wait_until("the start waits for a lock", || {
         (run_sql(BACKEND, folder, &waiting).trim() != "0").then_some(())
@@ -44,7 +44,7 @@ pub(super) fn check_served(server: &Server, path: &str, round: usize) {
     }
 }
 
-pub(super) fn check_serves(process: Process) {
+pub(super) fn check_serves_and_stop(process: Process) {
     let line = process.first_line();
     assert!(line.starts_with("nouns: serving "), "{line}");
     process.signal("TERM");
@@ -63,15 +63,16 @@ fn valid_index(folder: &Path, name: &str) -> String {
 fn start_adding_a_field_blocks_no_request_during_an_open_read() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
-    let late = OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    let open_transaction =
+        OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
     // However slow the machine is, it keeps retrying.
     let (process, _folder) = start(&server, &model_with_more_fields(), &["--wait"]);
     for round in 0..3 {
-        wait_for(server.folder(), "ALTER TABLE%");
+        wait_until_blocked(server.folder(), "ALTER TABLE%");
         check_served(&server, &path, round);
     }
-    late.commit();
-    check_serves(process);
+    open_transaction.commit();
+    check_serves_and_stop(process);
     assert_eq!(valid_index(server.folder(), "nouns.notes.filter.mood"), "t|f\n");
 }
 
@@ -80,13 +81,14 @@ fn start_without_its_lock_fails_and_changes_nothing() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let before = super::schema(BACKEND, server.folder());
-    let late = OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    let open_transaction =
+        OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
     let (process, _folder) = start(&server, &model_with_more_fields(), &[]);
     check_served(&server, &path, 0);
     let ended = process.end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     assert!(ended.stderr.contains("because other sessions hold locks on them"), "{}", ended.stderr);
-    late.commit();
+    open_transaction.commit();
     assert_eq!(super::schema(BACKEND, server.folder()), before);
     assert_eq!(run_sql(BACKEND, server.folder(), "SELECT count(*) FROM nouns_servers"), "1\n");
 }
@@ -96,14 +98,14 @@ fn start_adding_an_index_blocks_no_request_during_an_open_snapshot() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM notes;\n";
-    let late = OpenTransaction::begin(server.folder(), snapshot);
+    let open_transaction = OpenTransaction::begin(server.folder(), snapshot);
     let model = STRICT.replace("unique = true", "unique = true, filter = true");
     let (process, _folder) = start(&server, &model, &[]);
-    wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
+    wait_until_blocked(server.folder(), "CREATE INDEX CONCURRENTLY%");
     check_served(&server, &path, 0);
     assert!(process.stderr().contains("building an index"), "{}", process.stderr());
-    late.commit();
-    check_serves(process);
+    open_transaction.commit();
+    check_serves_and_stop(process);
     assert_eq!(valid_index(server.folder(), "nouns.notes.filter.code"), "t|f\n");
 }
 

@@ -1,6 +1,6 @@
 //! Foreign keys on PostgreSQL: validated while the tables are in use; an operator's own are preserved.
 
-use super::locks::{check_served, check_serves, start, wait_for};
+use super::locks::{check_served, check_serves_and_stop, start, wait_until_blocked};
 use super::{STRICT, note};
 use crate::harness::{Backend, FinishedProcess, Folder, OpenTransaction, Postgres, Setup, run_sql};
 
@@ -20,17 +20,17 @@ fn with_reference() -> String {
 fn new_reference_is_validated_after_the_transaction_that_adds_it() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
-    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &with_reference(), &[]);
-    wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
+    wait_until_blocked(server.folder(), "CREATE INDEX CONCURRENTLY%");
     assert_eq!(
         run_sql(BACKEND, server.folder(), VALIDATED),
         "f\n",
         "rows are not read under a lock"
     );
     check_served(&server, &path, 0);
-    late.commit();
-    check_serves(process);
+    open_transaction.commit();
+    check_serves_and_stop(process);
     assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "t\n");
 }
 
@@ -38,11 +38,11 @@ fn new_reference_is_validated_after_the_transaction_that_adds_it() {
 fn reference_left_unvalidated_by_a_killed_start_is_validated_by_the_next() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     server.create("/notes", note("a"));
-    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &with_reference(), &[]);
-    wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
+    wait_until_blocked(server.folder(), "CREATE INDEX CONCURRENTLY%");
     drop(process);
-    late.commit();
+    open_transaction.commit();
     assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "f\n");
     let newer = Setup::replica(server.database()).model(&with_reference()).start();
     assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "t\n");

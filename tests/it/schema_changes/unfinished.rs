@@ -1,6 +1,6 @@
 //! A start that ends after its table changes and before its index builds: its model is not in force yet.
 
-use super::locks::{check_serves, model_with_more_fields, start, wait_for};
+use super::locks::{check_serves_and_stop, model_with_more_fields, start, wait_until_blocked};
 use super::{STRICT, note, start_refused};
 use crate::harness::{
     Backend, FinishedProcess, Folder, OpenTransaction, Postgres, Process, Server, Setup, run_sql,
@@ -10,7 +10,7 @@ use crate::harness::{
 const BACKEND: Backend = Backend::Postgres;
 const SNAPSHOT: &str =
     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nouns_system;\n";
-const BUILDS: &str = "CREATE%INDEX CONCURRENTLY%";
+const INDEX_BUILD_PATTERN: &str = "CREATE%INDEX CONCURRENTLY%";
 
 fn server_with_items() -> Server {
     let server = Setup::new(BACKEND).model(STRICT).start();
@@ -19,35 +19,35 @@ fn server_with_items() -> Server {
     server
 }
 
-fn end_build(server: &Server) {
+fn terminate_index_build(server: &Server) {
     let end = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-         WHERE datname = current_database() AND query LIKE '{BUILDS}' AND pid <> pg_backend_pid()"
+         WHERE datname = current_database() AND query LIKE '{INDEX_BUILD_PATTERN}' AND pid <> pg_backend_pid()"
     );
     assert_eq!(run_sql(BACKEND, server.folder(), &end), "1\n");
 }
 
 /// Starts with another model, and ends the connection that builds its index.
 fn fail_build(server: &Server, model: &str) -> FinishedProcess {
-    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(server, model, &[]);
-    wait_for(server.folder(), BUILDS);
-    end_build(server);
+    wait_until_blocked(server.folder(), INDEX_BUILD_PATTERN);
+    terminate_index_build(server);
     let ended = process.end();
-    late.commit();
+    open_transaction.commit();
     ended
 }
 
 #[test]
 fn older_server_restarts_while_a_newer_one_builds_its_indexes() {
     let server = server_with_items();
-    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &model_with_more_fields(), &[]);
-    wait_for(server.folder(), BUILDS);
+    wait_until_blocked(server.folder(), INDEX_BUILD_PATTERN);
     let server = server.restart();
     server.create("/notes", note("c"));
-    late.commit();
-    check_serves(process);
+    open_transaction.commit();
+    check_serves_and_stop(process);
     let older = Setup::replica(server.database()).model(STRICT).start();
     assert!(older.log().contains("note.mood"), "it counts now, and is retained: {}", older.log());
 }
@@ -102,14 +102,14 @@ fn statements_in_the_refusal_undo_an_unfinished_model() {
 #[test]
 fn failed_index_build_is_retried_with_wait() {
     let server = server_with_items();
-    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &model_with_more_fields(), &["--wait"]);
-    wait_for(server.folder(), BUILDS);
-    end_build(&server);
+    wait_until_blocked(server.folder(), INDEX_BUILD_PATTERN);
+    terminate_index_build(&server);
     wait_until("it waits", || process.stderr().contains("waiting for the database").then_some(()));
     assert!(!process.stderr().contains("--wait"), "{}", process.stderr());
-    late.commit();
-    check_serves(process);
+    open_transaction.commit();
+    check_serves_and_stop(process);
 }
 
 #[test]
@@ -142,13 +142,13 @@ fn looser_model_is_refused_when_a_stricter_server_started_during_its_index_build
     let server = Setup::new(BACKEND).model(&strict).start();
     server.create("/notes", note("a"));
     let (address, folder) = (server.database(), server.stop());
-    let late = OpenTransaction::begin(folder.path(), SNAPSHOT);
+    let open_transaction = OpenTransaction::begin(folder.path(), SNAPSHOT);
     let own = Folder::new();
     let setup = Setup::replica(address.clone()).model(&looser);
     let process = Process::spawn(&mut setup.command(&own));
-    wait_for(folder.path(), BUILDS);
+    wait_until_blocked(folder.path(), INDEX_BUILD_PATTERN);
     let stricter = Setup::replica(address).model(&strict).start();
-    late.commit();
+    open_transaction.commit();
     let ended = process.end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     let reason = "have started while the indexes of this one were built";
@@ -159,5 +159,5 @@ fn looser_model_is_refused_when_a_stricter_server_started_during_its_index_build
     let waiting = Process::spawn(setup.command(&own).arg("--wait"));
     wait_until("it waits", || waiting.stderr().contains("is used by servers").then_some(()));
     stricter.stop();
-    check_serves(waiting);
+    check_serves_and_stop(waiting);
 }

@@ -6,9 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::harness::{Answer, Backend, Person, Server, Setup, md5, parameter};
-
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+use crate::harness::{ANN, Answer, Backend, Person, Server, Setup, md5, parameter};
 
 /// Two resource groups with a realm each; one realm has Basic alone, the other Digest with MD5 alone.
 const TWO_REALMS: &str = r#"

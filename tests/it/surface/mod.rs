@@ -21,9 +21,8 @@ mod queries;
 mod rules;
 mod statuses;
 
-use crate::harness::{Backend, Server, Setup};
+use crate::harness::{ANN, Backend, Server, Setup};
 
-const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";

@@ -24,7 +24,7 @@ use self::pair::{BackendPair, ResponseDifference};
 use self::request_template::RequestTemplate;
 use self::shrink::shrink;
 use crate::durability::seeded_random::print_seed;
-use crate::harness::{Backend, Setup};
+use crate::harness::{Backend, Setup, is_soak};
 
 const MODEL: &str = include_str!("model.toml");
 const REQUESTS: usize = 300;
@@ -34,7 +34,7 @@ const CONCURRENT_PAIRS: usize = 2;
 type Statuses = BTreeMap<u16, usize>;
 
 fn sequences() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 200 } else { 10 }
+    if is_soak() { 200 } else { 10 }
 }
 
 /// One sequence, and the difference it found.

@@ -102,8 +102,8 @@ pub fn visible_conditions(
     let own = any_of(terms, row, filters, SelectedBy::Condition);
     let mut all: Vec<String> = own.into_iter().collect();
     // Without a foreign key, a row does not prove that its parent exists.
-    let is_decided_above =
-        resource.on_delete == OnDelete::Sweep || filters_ancestors(terms.model, resource, scope);
+    let is_decided_above = resource.on_delete == OnDelete::DeleteLater
+        || filters_ancestors(terms.model, resource, scope);
     if let Some(parent) = resource.parent.filter(|_| is_decided_above) {
         let id = terms.model.resource(parent).id;
         let above = terms.follow(row, &RelationStep { by: PathRoot::Parent, to: parent, id });

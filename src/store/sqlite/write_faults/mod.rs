@@ -8,8 +8,9 @@
 mod commit_groups;
 mod requests;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -33,9 +34,11 @@ use crate::store::error::StoreError;
 use crate::store::retention::ClockDoubtLog;
 use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::completions::{CompletionQueue, WriteResult};
+use crate::store::sqlite::database_lock::DatabaseLock;
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_file::WalFile;
+use crate::store::sqlite::wal_maintenance::WalMaintenance;
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteQueue};
 use crate::store::sqlite::writer::SqliteWriter;
@@ -105,10 +108,16 @@ impl WriterHarness {
             context: Arc::clone(&context),
             queue: jobs,
             stopped: Arc::new(AtomicBool::new(false)),
-            wal_pages: Arc::new(AtomicUsize::new(0)),
-            wal_reset: WalReset::new(Arc::clone(&gate), &model.server.limits),
-            wal_file: WalFile::default(),
-            exports: SqliteExports::new(std::path::PathBuf::new(), &context, &metrics, &gate),
+            wal: WalMaintenance {
+                pages: Arc::default(),
+                reset: WalReset::new(Arc::clone(&gate), &model.server.limits),
+                file: WalFile::default(),
+                exports: SqliteExports::new(std::path::PathBuf::new(), &context, &metrics, &gate),
+                log: LOG.clone(),
+                metrics: Arc::clone(&counted),
+                last_error: RefCell::default(),
+            },
+            lock: Arc::new(DatabaseLock::of_no_file()),
             log: LOG.clone(),
             metrics,
             writer_metrics: counted,
