@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::attribute::no_such_parameter_message;
 use super::cursor::{self, ListHash};
-use super::filter_value::{add_plus_hint, split_values};
+use super::filter_value::{add_plus_hint, check_text, split_values};
 use super::list::{encode_pair, read_limit};
 use super::logged_change::{ItemPath, LoggedChange};
 use super::query::{bad_query, split_query};
@@ -243,7 +243,11 @@ impl ChangesQuery {
             }
             "actor" => {
                 check_operator()?;
-                let values = values()?.into_iter().map(Into::into).collect();
+                let known = |value: String| match check_text(&value) {
+                    Ok(text) => Ok(text.into()),
+                    Err(detail) => Err(wrong(detail)),
+                };
+                let values = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
                 intersect(&mut self.filter.actors, values);
             }
             "time" => {

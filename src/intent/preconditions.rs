@@ -170,8 +170,20 @@ fn parse_date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
     if dates.next().is_some() {
         return None;
     }
-    let time = httpdate::parse_http_date(date).ok()?;
+    let Ok(time) = httpdate::parse_http_date(date) else {
+        return is_before_1970(date).then_some(0);
+    };
     i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
+}
+
+/// Whether it is a date that `httpdate` refuses for its year alone. The calendar repeats every 400 years.
+fn is_before_1970(date: &str) -> bool {
+    let parts = date.split_at_checked(12).zip(date.get(12..16)).zip(date.get(16..));
+    let Some((((head, _), year), tail)) = parts else { return false };
+    let year = year.parse::<u32>().ok().filter(|year| (1570..1970).contains(year));
+    year.is_some_and(|year| {
+        httpdate::parse_http_date(&format!("{head}{}{tail}", year + 400)).is_ok()
+    })
 }
 
 /// The versions in the tags of one header, which may have several lines.

@@ -42,7 +42,7 @@ pub fn parse_decimal_units(text: &str, scale: u8) -> Option<i64> {
 /// Whether two number texts have the same value.
 pub fn is_same_number(one: &str, other: &str) -> bool {
     let (one, other) = (ExactNumber::read(one), ExactNumber::read(other));
-    one.is_some() && one == other
+    one.zip(other).is_some_and(|(one, other)| one == other || (one.is_zero() && other.is_zero()))
 }
 
 /// Whether a text, such as the content of a string, is a valid JSON number.
@@ -89,6 +89,10 @@ impl<'a> ExactNumber<'a> {
         self.head.bytes().chain(self.tail.bytes())
     }
 
+    fn is_zero(self) -> bool {
+        self.digits().next().is_none()
+    }
+
     /// The value times 10^`places`, if that is an integer of at most `digits_max` digits (up to 18).
     fn scaled_integer(self, places: i64, digits_max: i64) -> Option<i64> {
         let power = self.power + places;
@@ -105,6 +109,7 @@ impl<'a> ExactNumber<'a> {
     }
 }
 
+/// -0 and 0 are not the same: they are different doubles.
 impl PartialEq for ExactNumber<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.negative == other.negative

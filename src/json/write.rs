@@ -120,6 +120,11 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
         Value::Decimal(decimal) => write_decimal(out, *decimal),
         Value::Text(text) => write_text(out, text),
         Value::Moment(moment) => write_moment(out, *moment),
+        // Another program may have stored line breaks, which would end a line of NDJSON or an event. In JSON they are
+        // white space.
+        Value::Json(json) if json.bytes().any(|byte| byte < b' ') => {
+            out.extend(json.bytes().map(|byte| byte.max(b' ')));
+        }
         Value::Json(json) => out.extend_from_slice(json.as_bytes()),
         Value::List(list) => write_list(out, list, write_value),
         Value::Object(members) => write_object(out, members, write_value),

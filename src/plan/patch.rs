@@ -6,6 +6,8 @@
 //! document either. A `test` operation on it always fails, an `add` sets it, and a field that the patch does
 //! not name keeps its value.
 
+use std::borrow::Cow;
+
 use super::collection::Collection;
 use super::item_rights::{ItemRights, RefusalReason};
 use super::outcome::RequestRefusal;
@@ -78,15 +80,43 @@ pub fn apply_patch(
     };
     let rights = ItemRights::new(collection, facts);
     refuse_readonly_removal(resource, rights, stored, (&root, is_removed))?;
+    let stays_absent = |at: usize, field: &Field| {
+        !is_there(at) && (field.default.is_some() || access.readonly_or_limited.contains(&at))
+    };
+    let (members, mut kept_if_omitted) = split_unchanged(resource, stored, members, stays_absent);
+    kept_if_omitted.extend(access.readonly.iter());
     let sent = SentItem { root, parent: stored.parent, members };
-    // An absent value that the patch does not name stays absent: a default would be a change.
-    let is_kept = |at: &usize| access.readonly.contains(at) || !is_there(*at);
-    let kept_if_omitted: Vec<usize> =
-        access.readonly_or_limited.iter().copied().filter(is_kept).collect();
     let rights = FieldRights { hidden, kept_if_omitted: &kept_if_omitted, unseen: &stays };
     let (draft, faults) =
         validate::validate_body(resource, sent, BodyPurpose::Patch(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
+}
+
+/// The members without the lists and objects that the patch has left as they are, and the indices of the fields that
+/// keep their values: those, and the absent ones that the patch does not name. A default that was declared later would
+/// be a change.
+fn split_unchanged<'a>(
+    resource: &Resource,
+    stored: &Item,
+    mut members: Vec<(Cow<'a, str>, Json<'a>)>,
+    stays_absent: impl Fn(usize, &Field) -> bool,
+) -> (Vec<(Cow<'a, str>, Json<'a>)>, Vec<usize>) {
+    let mut kept = Vec::new();
+    for (at, field) in resource.fields.iter().enumerate() {
+        let found = members.iter().position(|(name, _)| **name == *field.name);
+        let sent = found.and_then(|found| members.get(found).map(|(_, sent)| (found, sent)));
+        match (sent, stored.values.get(at)) {
+            (None, _) if stays_absent(at, field) => kept.push(at),
+            (Some((found, sent)), Some(Value::Json(text)))
+                if json::parse(text.as_bytes(), DEPTH_MAX).as_ref() == Ok(sent) =>
+            {
+                members.remove(found);
+                kept.push(at);
+            }
+            _ => {}
+        }
+    }
+    (members, kept)
 }
 
 /// The item as the caller would read it, as JSON text.

@@ -11,16 +11,17 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_LOCATION, ETAG, Entry, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
+    CACHE_CONTROL, CONTENT_LOCATION, ETAG, Entry, HeaderMap, LAST_MODIFIED, LINK, LOCATION,
 };
 use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
+use super::document::DOCUMENT_FORM;
 use super::failure::failure;
 use super::history::{HistoryLinks, member_names};
 use super::parts::{
-    Reply, VARY_ACCEPT_AND_ENCODING, body_number, empty_reply, entity_tag, event_stream,
-    formatted_reply, http_date, insert_header,
+    Reply, body_number, empty_reply, entity_tag, event_stream, formatted_reply, http_date,
+    insert_header, not_modified,
 };
 use super::related_views::related_views;
 use super::{deprecation, slow_query_hint};
@@ -33,7 +34,7 @@ use crate::model::Model;
 use crate::model::builtin::DECLARED;
 use crate::permit::FactReader;
 use crate::plan::{Collection, ExpandedPage, Outcome, Plan, ReadPlan, RequestRefusal};
-use crate::problem::{self, Problem};
+use crate::problem::Problem;
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
 
@@ -239,7 +240,8 @@ impl ReplyBuilder {
             PreconditionResult::NotModified => return Ok(not_modified(None).map(B::from)),
             PreconditionResult::Fails => return Err(self.unmet(about, None)),
         }
-        let mut reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
+        let reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
+        let mut reply = with_url_form(reply, about);
         self.add_deprecation(&mut reply, about, None);
         Ok(reply.map(|_| body))
     }
@@ -259,7 +261,13 @@ impl ReplyBuilder {
         items: Option<&[Item]>,
     ) {
         if self.may_be_deprecated.get(about.collection.resource.0) == Some(&true) {
-            deprecation::add_headers(&mut reply.headers, about.model, about.collection, items);
+            deprecation::add_headers(
+                &mut reply.headers,
+                about.model,
+                about.collection,
+                about.view(),
+                items,
+            );
         }
     }
 
@@ -371,53 +379,11 @@ impl ReplyBuilder {
     }
 }
 
-/// The part of a document's tag after its number.
-const DOCUMENT_FORM: &str = "document";
-
-/// A document that describes the interface. Its tag is weak, so that it is the same in every coding.
-pub fn document(
-    body: Vec<u8>,
-    format: &Format,
-    conditions: &Preconditions,
-) -> Result<Reply, Problem> {
-    tagged(formatted_reply(StatusCode::OK, format, body), conditions)
-}
-
-/// A reply with the tag of its body, or 304 if the client has it, or 412 if its condition fails.
-pub fn tagged(mut reply: Reply, conditions: &Preconditions) -> Result<Reply, Problem> {
-    let number = body_number(&reply.body);
-    let tag = HeaderValue::try_from(format!("W/\"{number}-{DOCUMENT_FORM}\""));
-    let tag = tag.or_bug("digits and letters are valid in a header");
-    match conditions.evaluate_for_list(Some(number)) {
-        PreconditionResult::Holds => {
-            reply.headers.insert(ETAG, tag);
-            Ok(reply)
-        }
-        PreconditionResult::NotModified => Ok(not_modified(Some(tag))),
-        PreconditionResult::Fails => {
-            Err(Problem::new(&problem::PRECONDITION_FAILED).header(ETAG, tag))
-        }
-    }
-}
-
-/// The conditions of a request for a document or a page.
-pub fn document_conditions(headers: &HeaderMap) -> Preconditions {
-    Preconditions::read(headers, || DOCUMENT_FORM.to_owned())
-}
-
 /// RFC 9111 §5.2.2.5: no cache may store a response that shows a secret.
 fn forbid_storage_of_secrets(reply: &mut Reply, view: ItemView<'_>) {
     if view.shows_secrets {
         reply.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-}
-
-/// RFC 9110 §15.4.5: the headers of the 200 response that caches need.
-pub fn not_modified(tag: Option<HeaderValue>) -> Reply {
-    let mut reply = empty_reply(StatusCode::NOT_MODIFIED);
-    reply.headers.insert(VARY, VARY_ACCEPT_AND_ENCODING);
-    insert_header(&mut reply, ETAG, tag);
-    reply
 }
 
 fn insert_location(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {

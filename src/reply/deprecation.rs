@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::header::{HeaderMap, LINK};
 use http::{HeaderName, HeaderValue};
 
+use crate::formats::{ItemMember, ItemView};
 use crate::intent::format_path;
 use crate::model::{Deprecated, Model};
 use crate::plan::Collection;
@@ -31,14 +32,15 @@ pub fn add_headers(
     headers: &mut HeaderMap,
     model: &Model,
     about: &Collection,
+    view: ItemView<'_>,
     items: Option<&[Item]>,
 ) {
     let (index, reach) = (about.resource, &about.scope);
-    let hidden = &reach.read_access(index).hidden;
     let lineage = model.lineage(index);
     let resources = lineage.iter().filter_map(|resource| resource.deprecated.as_ref());
     let fields = model.resource(index).fields.iter().enumerate();
-    let fields = fields.filter(|(at, _)| !hidden.contains(at)).filter_map(|(at, field)| {
+    let fields = fields.filter(|(at, _)| view.is_shown(ItemMember::Field(*at)));
+    let fields = fields.filter_map(|(at, field)| {
         let has_value = |item: &Item| item.values.get(at).is_some_and(|value| !value.is_null());
         field.deprecated.as_ref().filter(|_| items.is_none_or(|items| items.iter().any(has_value)))
     });

@@ -7,6 +7,7 @@ mod builder;
 mod changes;
 mod content_coding;
 mod deprecation;
+mod document;
 mod failure;
 mod history;
 mod page;
@@ -14,12 +15,12 @@ mod parts;
 mod related_views;
 mod slow_query_hint;
 
-pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};
+pub use builder::{ReplyBuilder, ResponseContext, view};
 pub use changes::changes_page;
 pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
 pub use page::{into_page, list_position, with_page};
-pub use parts::{Reply, event_stream};
+pub use parts::{Reply, event_stream, not_modified};
 
 use http::header::{ALLOW, LINK, LOCATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -62,16 +63,16 @@ pub fn static_reply(
         }
         StaticContent::OpenApi(caller) => {
             let document = openapi::document(model, caller);
-            return builder::document(document, format, conditions);
+            return document::document(document, format, conditions);
         }
         StaticContent::Docs(caller, resource) => {
             let part = resource.map_or(DocumentPart::Server, DocumentPart::Resource);
             let document = openapi::document_part(model, caller, part);
-            return builder::document(document, format, conditions);
+            return document::document(document, format, conditions);
         }
         StaticContent::Schema(caller, resource) => {
             let schema = openapi::resource_schema(model, caller, *resource);
-            return builder::document(schema, format, conditions);
+            return document::document(schema, format, conditions);
         }
         StaticContent::Asset(asset, version) => {
             return page::asset(*asset, version.as_deref(), conditions);

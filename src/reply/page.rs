@@ -6,7 +6,7 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::builder::{document_conditions, tagged};
+use super::document::{document_conditions, tagged};
 use super::parts::{BODY_NUMBER_MIN, Reply, with_body};
 use crate::formats::{Asset, html};
 use crate::intent::preconditions::Preconditions;

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
@@ -50,6 +50,14 @@ pub fn empty_reply(status: StatusCode) -> Reply {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     Reply { status, headers, body: Bytes::new() }
+}
+
+/// RFC 9110 §15.4.5: the headers of the 200 response that caches need.
+pub fn not_modified(tag: Option<HeaderValue>) -> Reply {
+    let mut reply = empty_reply(StatusCode::NOT_MODIFIED);
+    reply.headers.insert(VARY, VARY_ACCEPT_AND_ENCODING);
+    insert_header(&mut reply, ETAG, tag);
+    reply
 }
 
 /// A response with a body, in a format chosen by `Accept`.

@@ -15,6 +15,7 @@ use super::watchdog::{Exchange, InFlightChunk};
 use crate::admission;
 use crate::pipeline::{App, ResponseBody, StreamAborted, StreamingResponse};
 use crate::problem;
+use crate::wire::add_cross_origin_isolation;
 
 /// The guards that must live as long as the bytes of a response.
 struct ChunkGuard {
@@ -89,6 +90,7 @@ impl OutgoingBody {
         let mut response = Response::new(Self::Empty { _exchange: None });
         *response.status_mut() = problem::BUSY.status;
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        add_cross_origin_isolation(response.headers_mut());
         response
     }
 }

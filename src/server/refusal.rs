@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::model::settings::ServerLimits;
 use crate::problem::{self, Problem, ProblemKind};
 use crate::reply::{self, Reply};
-use crate::wire::{PeerConnection, RequestId};
+use crate::wire::{PeerConnection, RequestId, add_cross_origin_isolation};
 
 /// Maps hyper's error to a problem. `unparsed` has the bytes that the parser has not consumed.
 pub(super) fn from_parser_error(
@@ -118,6 +118,7 @@ impl RefusalContext {
         let occasion =
             ProblemContext { base_path: &self.base_path, path: None, request_id: id.as_str() };
         let Reply { status, mut headers, body } = reply::problem(problem, accept, occasion);
+        add_cross_origin_isolation(&mut headers);
         if let Some(hsts) = self.hsts.as_ref().filter(|_| way.is_tls) {
             headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }

@@ -195,8 +195,7 @@ async fn load_decision_input<D: Driver>(
             Box::pin(load_for_change(driver, context, write, *id)).await
         }
         WriteAction::Remove { id, dependents_max } => {
-            let own = Dependent { collection: collection.clone(), id: *id };
-            Box::pin(load_for_delete(driver, context, own, (*dependents_max, mode))).await
+            Box::pin(load_for_delete(driver, context, write, (*id, *dependents_max, mode))).await
         }
     }
 }
@@ -280,12 +279,18 @@ async fn load_for_change<D: Driver>(
 async fn load_for_delete<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    own: Dependent,
-    (dependents_max, mode): (usize, CommitMode),
+    WritePlan { collection, preconditions, .. }: &WritePlan,
+    (id, dependents_max, mode): (Id, usize, CommitMode),
 ) -> Result<StoredState, WriteError> {
     let mut found = StoredState::empty(driver.now());
-    found.item = lock_item(driver, context, &own.collection, own.id, RowLock::Delete).await?;
-    if found.item.is_some() {
+    found.item = lock_item(driver, context, collection, id, RowLock::Delete).await?;
+    if let Some(stored) = &found.item {
+        // Before its dependents, of which there may be too many.
+        let check = |facts: &FactReader<'_>| {
+            check_item_preconditions(collection, preconditions, stored, facts)
+        };
+        evaluate_with_facts(driver, context, FactMoment::Now, check).await??;
+        let own = Dependent { collection: collection.clone(), id };
         let mut gathering = CascadeDelete::new(own, dependents_max, mode);
         gathering.collect_dependents(driver, context).await?;
         found.restricted_by = gathering.find_restriction(driver, context).await?;

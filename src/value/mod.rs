@@ -111,7 +111,7 @@ pub enum Id {
 }
 
 impl Id {
-    /// The creation time in a UUIDv7 of ours; `None` for other ids.
+    /// The creation time in a UUIDv7; `None` for other ids.
     pub fn created_at(self) -> Option<Moment> {
         let Self::Uuid(uuid) = self else { return None };
         let (high, _) = uuid.as_u64_pair();
@@ -125,10 +125,16 @@ impl Id {
     pub fn range_at(moment: Moment) -> (Self, Self) {
         let (seconds, nanos) = moment.since_1970();
         let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
-        let part = micros % 1_000 * 4_096 / 1_000;
-        let high = (micros / 1_000) << 16 | 0x7000 | part;
-        let id = |low| Self::Uuid(Uuid::from_u64_pair(high, low));
-        (id(0x8000_0000_0000_0000), id(0xbfff_ffff_ffff_ffff))
+        // The largest part of a millisecond that `created_at` rounds up to no more than this.
+        let last_part = |micros: u64| (micros / 1_000, micros % 1_000 * 4_096 / 1_000);
+        let (millis, part) = last_part(micros);
+        let before = micros.checked_sub(1).map(last_part);
+        let (first_millis, first_part) = before.map_or((0, 0), |(millis, part)| (millis, part + 1));
+        let id = |millis: u64, part: u64, low| {
+            Self::Uuid(Uuid::from_u64_pair(millis << 16 | 0x7000 | part, low))
+        };
+        let first = id(first_millis, first_part, 0x8000_0000_0000_0000);
+        (first, id(millis, part, 0xbfff_ffff_ffff_ffff))
     }
 
     pub fn text(self) -> String {
@@ -382,6 +388,26 @@ mod tests {
         assert_eq!(IdKind::Integer.parse("17"), Some(Id::Integer(17)));
         for bad in ["0", "-1", "+1", "017", "9007199254740992", "99999999999999999999", "1.0", ""] {
             assert_eq!(IdKind::Integer.parse(bad), None, "{bad}");
+        }
+    }
+
+    /// Other generators put random bits below the millisecond.
+    #[test]
+    fn id_range_at_has_every_id_with_this_creation_time() {
+        let id = |millis: u64, part: u64, low| {
+            Id::Uuid(Uuid::from_u64_pair(millis << 16 | 0x7000 | part, low))
+        };
+        for millis in [0, 1, 1_720_768_790_528] {
+            for part in 0..4_096 {
+                for low in [0x8000_0000_0000_0000, 0xbfff_ffff_ffff_ffff] {
+                    let id = id(millis, part, low);
+                    let created_at = id.created_at().unwrap();
+                    let (first, last) = Id::range_at(created_at);
+                    assert!((first..=last).contains(&id), "{id}");
+                    let next = Moment::from_micros(created_at.micros() + 1).unwrap();
+                    assert!(!(Id::range_at(next).0..=Id::range_at(next).1).contains(&id), "{id}");
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Stored values that are invalid, as another program may leave them: reading them fails, and the log
 //! names the item.
 
-use crate::harness::{Backend, Person, Server, Setup, run_sql, wait_until};
+use crate::harness::{Backend, EventSource, Person, Server, Setup, run_sql, wait_until};
 
 /// A list that the editor does not see, so a change by the editor keeps the stored one.
 const HIDDEN_LIST: &str = r#"title = "Notes"
@@ -14,6 +14,31 @@ note = { verbs = ["get", "put", "patch"], hide = ["tags"] }
 "#;
 
 on_every_backend! {
+    /// White space between the tokens of a list, as another program may write it.
+    fn stored_line_break_does_not_split_a_line(server: Server) {
+        let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+        let orders = format!("{}/orders", server.create("/customers", ann));
+        let order = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_price":350}]}}"#;
+        let order = server.create(&orders, order);
+        let before = server.get(&order).json();
+        let with_line_breaks = match server.backend() {
+            Backend::Sqlite => "replace(items, ',', ',' || char(10))",
+            Backend::Postgres => "CAST(replace(CAST(items AS text), ',', ',' || chr(10)) AS json)",
+        };
+        run_sql(
+            server.backend(),
+            server.folder(),
+            &format!("UPDATE orders SET items = {with_line_breaks}"),
+        );
+        assert_eq!(server.get(&order).json(), before);
+        let lines = server.request("GET /orders", &[("Accept", "application/x-ndjson")], "");
+        assert_eq!(lines.text().lines().count(), 1, "{lines:?}");
+        let mut events = EventSource::new("/orders?snapshot=true").connected(server.address);
+        assert_eq!(events.next_event().kind, "reset");
+        let event = events.next_event();
+        assert!(event.data.contains("tea"), "{event:?}");
+    }
+
     fn damaged_value_is_named_in_the_log_and_counted(server: Server) {
         let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
         let (sound, damaged) = (server.create("/customers", ann), server.create("/customers", ann));

@@ -50,6 +50,7 @@ pub(crate) fn check_answer(answer: &Answer, slug: &str, shown: &str) {
     let date = answer.header("Date").unwrap_or_else(|| panic!("{shown:?} got no Date: {answer:?}"));
     assert!(date.ends_with(" GMT") && date.len() == 29, "{date}");
     assert_eq!(answer.header("X-Request-Id").map(str::len), Some(26), "{shown:?} got {answer:?}");
+    assert_eq!(answer.header("Cross-Origin-Resource-Policy"), Some("same-origin"), "{shown:?}");
     if !slug.is_empty() {
         assert_eq!(answer.header("Content-Type"), Some("application/problem+json"), "{shown:?}");
         assert_eq!(answer.problem(), slug, "{shown:?}");

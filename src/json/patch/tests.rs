@@ -126,6 +126,7 @@ fn json_patch_examples_of_rfc_6902() {
 #[test]
 fn json_patch_further_examples() {
     for (document, patch, result) in [
+        (r#"{"a":0}"#, r#"[{"op":"test","path":"/a","value":-0.0}]"#, r#"{"a":0}"#),
         (
             r#"{"a":1}"#,
             r#"[{"op":"test","path":"/a","value":1.0},{"op":"test","path":"/a","value":10e-1}]"#,

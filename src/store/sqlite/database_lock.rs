@@ -104,8 +104,13 @@ impl DatabaseLock {
                 Ok(()) if !is_same_file(&file, &path) => {}
                 Ok(()) => {
                     let lock = Self { file, is_new };
-                    let done = lock.announce(LockHolder::Command);
-                    return done.map_err(|error| write_error(shown, &error)).map(|()| Ok(lock));
+                    if let Err(error) = lock.announce(LockHolder::Command) {
+                        if is_new {
+                            let _ = fs::remove_file(&path);
+                        }
+                        return Err(write_error(shown, &error));
+                    }
+                    return Ok(Ok(lock));
                 }
                 Err(TryLockError::WouldBlock) => return Ok(Err(LockHolder::read(files))),
                 Err(TryLockError::Error(error)) => {

@@ -81,6 +81,8 @@ fn open_locked(
     lock: DatabaseLock,
 ) -> Result<Arc<SqliteStore>, OpenError> {
     let WriterConnection { connection, wal_pages, checkpoint } = open_for_writer(files, model)?;
+    // From here on commands may write to the WAL.
+    lock.announce_server(files)?;
     if checkpoint == StartupCheckpoint::Blocked {
         let message = "another process reads the database, so the WAL of an earlier server cannot be checkpointed yet";
         log.event(Level::Warning, message, &[("database", &files.display_path)]);

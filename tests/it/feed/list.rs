@@ -170,6 +170,8 @@ on_every_backend! {
             ("kind:ne=left", "kind:ne: no such operator here (there are eq, in)"),
             ("time=2020-01-01T00:00:00Z", "time: no such operator here (there are gt, gte, lt, lte)"),
             ("time:gt=now", "time:gt: expected a timestamp such as \"2026-11-15T02:28:14Z\", got \"now\""),
+            ("actor=%00", "actor: expected a text without the NUL character"),
+            ("actor:in=ann,%00", "actor:in: expected a text without the NUL character"),
             ("subject=/customers", "subject: expected the path of an item, got \"/customers\""),
             ("subject=/nothing/7", "subject: expected the path of an item, got \"/nothing/7\""),
             ("sort=time", "sort: expected sequence or -sequence, got \"time\""),

@@ -137,6 +137,8 @@ on_every_backend! {
         assert_eq!((lines.status, lines.text().lines().count()), (200, 2));
         let table = client.request(&format!("QUERY {path}"), &[JSON, ("Accept", "text/csv")], r#"{"filter":{"total":{"lt":100}},"fields":["total"]}"#);
         assert_eq!((table.status, table.text().lines().count()), (200, 3));
+        let url_form = table.header("Content-Location").unwrap();
+        assert_eq!(client.request(&format!("GET {url_form}"), &[("Accept", "text/csv")], "").text(), table.text());
         assert_eq!(client.request(&format!("QUERY {path}"), &[JSON, ("Accept", "text/event-stream")], "{}").status, 406);
     }
 

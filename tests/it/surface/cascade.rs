@@ -41,6 +41,8 @@ on_every_backend! {
         let answer = server.delete("/nodes/1");
         assert_eq!((answer.status, answer.problem().as_str()), (409, "too-many-children"));
         assert_eq!(answer.json()["detail"], "more than 1 items would go with this node");
+        let stale = server.request("DELETE /nodes/1", &[("If-Match", "\"1\"")], "");
+        assert_eq!((stale.status, stale.problem().as_str()), (412, "precondition-failed"), "checked first");
         assert_eq!(count(&server, "nodes"), "3");
         assert_eq!((server.delete("/nodes/3").status, server.delete("/nodes/1").status), (204, 204));
         assert_eq!(count(&server, "nodes"), "0");

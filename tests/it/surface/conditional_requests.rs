@@ -162,4 +162,21 @@ on_every_backend! {
         assert_eq!(ask(&server, &put, ("If-Match", "*"), &body("new")).status, 200);
         assert_eq!(ask(&server, &delete, ("If-Match", "\"2\""), "").status, 204);
     }
+
+    /// Every item is newer than a date before 1970.
+    fn if_unmodified_since_before_1970_fails(server: Server) {
+        let path = server.create("/customers", ANN);
+        for (date, status) in [
+            ("Wed, 31 Dec 1969 23:59:59 GMT", 412),
+            ("Mon, 01 Jan 1601 00:00:00 GMT", 412),
+            // Not dates: ignored.
+            ("Wed, 41 Dec 1969 23:59:59 GMT", 200),
+            ("1969", 200),
+        ] {
+            let answer = ask(&server, &format!("GET {path}"), ("If-Unmodified-Since", date), "");
+            assert_eq!(answer.status, status, "{date}");
+            let answer = ask(&server, &format!("GET {path}"), ("If-Modified-Since", date), "");
+            assert_eq!(answer.status, 200, "{date}");
+        }
+    }
 }

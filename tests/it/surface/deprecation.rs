@@ -42,6 +42,8 @@ on_every_backend! {
         assert_eq!(deprecation_headers(&server.get(old.header("Location").unwrap())), both);
         assert_eq!(deprecation_headers(&server.get(plain.header("Location").unwrap())), [None, None, None]);
         assert_eq!(deprecation_headers(&server.get("/members")), both);
+        assert_eq!(deprecation_headers(&server.get("/members?fields=alias")), both);
+        assert_eq!(deprecation_headers(&server.get("/members?fields=name")), [None, None, None]);
     }
 
     fn deprecation_of_a_resource_applies_to_its_children(backend: Backend) {

@@ -225,4 +225,27 @@ on_every_backend! {
         let stored = admin.request(&server, &format!("GET {path}"), "").json()["note"].clone();
         assert_eq!((&stored["text"], &stored["kind"], &stored["secret"]), (&json!("d"), &json!("b"), &json!("c")));
     }
+
+    /// A default that was declared later is no part of the stored item, and a patch that does not name it would change it.
+    fn patch_does_not_fill_in_a_default_that_was_declared_later(backend: Backend) {
+        const MODEL: &str = "title = \"Notes\"\n[resources.note.fields]\n\
+                             text = { type = \"text\" }\n\
+                             mark = { type = \"text\" }\n\
+                             place = { type = \"object\", fields = { room = { type = \"text\" }, floor = { type = \"integer\" } } }\n";
+        let server = Setup::new(backend).model(MODEL).start();
+        let note = server.create("/notes", r#"{"note":{"text":"a","place":{"room":"b"}}}"#);
+        let stored = server.get(&note).json();
+        let later = MODEL
+            .replace("mark = { type = \"text\" }", "mark = { type = \"text\", default = \"-\" }")
+            .replace("floor = { type = \"integer\" }", "floor = { type = \"integer\", default = 1 }");
+        let server = Setup::new(backend).model(&later).start_in(server.stop());
+        for sent in [(MERGE, json!({"note": {}})), (JSON_PATCH, json!([{"op": "test", "path": "/note/text", "value": "a"}]))] {
+            assert_eq!(patch(&server, &note, (sent.0, &sent.1)).json(), stored, "{}", sent.0);
+        }
+        let changed = patch(&server, &note, (MERGE, &json!({"note": {"text": "c"}}))).json()["note"].clone();
+        assert_eq!((&changed["text"], changed.get("mark"), &changed["place"]), (&json!("c"), None, &json!({"room": "b"})));
+        // An object that the patch names is a new value.
+        let named = patch(&server, &note, (MERGE, &json!({"note": {"place": {"room": "d"}}}))).json()["note"].clone();
+        assert_eq!((named.get("mark"), &named["place"]), (None, &json!({"room": "d", "floor": 1})));
+    }
 }
