@@ -204,7 +204,7 @@ fn server_waits_for_a_command_that_holds_the_lock() {
     let (began, setup) = (Stopwatch::start(), Setup::new(Backend::Sqlite));
     let release = thread::spawn(move || {
         thread::sleep(Duration::from_millis(500));
-        drop(lock);
+        lock.unlock().unwrap();
     });
     let server = setup.start_in(folder);
     assert!(began.elapsed() >= Duration::from_millis(500));
