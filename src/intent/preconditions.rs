@@ -180,9 +180,9 @@ fn parse_date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
 fn is_before_1970(date: &str) -> bool {
     let parts = date.split_at_checked(12).zip(date.get(12..16)).zip(date.get(16..));
     let Some((((head, _), year), tail)) = parts else { return false };
-    let year = year.parse::<u32>().ok().filter(|year| (1570..1970).contains(year));
+    let year = year.parse::<u32>().ok().filter(|year| *year < 1970);
     year.is_some_and(|year| {
-        httpdate::parse_http_date(&format!("{head}{}{tail}", year + 400)).is_ok()
+        httpdate::parse_http_date(&format!("{head}{}{tail}", 2000 + year % 400)).is_ok()
     })
 }
 

@@ -1,4 +1,5 @@
-//! Patches applied to a stored item; the result is validated as if it had been sent with PUT.
+//! Patches applied to a stored item; the result is validated as if it had been sent with PUT, but for lists and objects
+//! that the patch leaves as they are.
 //!
 //! Pure: the store calls it inside its transaction, with the item it has locked. The patched document is what
 //! the caller would read with GET. So a patch can neither see nor change a hidden field, and members that the
@@ -81,9 +82,12 @@ pub fn apply_patch(
     let rights = ItemRights::new(collection, facts);
     refuse_readonly_removal(resource, rights, stored, (&root, is_removed))?;
     let stays_absent = |at: usize, field: &Field| {
-        !is_there(at) && (field.default.is_some() || access.readonly_or_limited.contains(&at))
+        let has_later_default = field.default.is_some() && !field.nullable;
+        !is_there(at) && (has_later_default || access.readonly_or_limited.contains(&at))
     };
-    let (members, mut kept_if_omitted) = split_unchanged(resource, stored, members, stays_absent);
+    let is_visible = |at: usize| !hidden.contains(&at) && !unseen.contains(at);
+    let (members, mut kept_if_omitted) =
+        split_unchanged((resource, stored), members, is_visible, stays_absent);
     kept_if_omitted.extend(access.readonly.iter());
     let sent = SentItem { root, parent: stored.parent, members };
     let rights = FieldRights { hidden, kept_if_omitted: &kept_if_omitted, unseen: &stays };
@@ -96,9 +100,9 @@ pub fn apply_patch(
 /// keep their values: those, and the absent ones that the patch does not name. A default that was declared later would
 /// be a change.
 fn split_unchanged<'a>(
-    resource: &Resource,
-    stored: &Item,
+    (resource, stored): (&Resource, &Item),
     mut members: Vec<(Cow<'a, str>, Json<'a>)>,
+    is_visible: impl Fn(usize) -> bool,
     stays_absent: impl Fn(usize, &Field) -> bool,
 ) -> (Vec<(Cow<'a, str>, Json<'a>)>, Vec<usize>) {
     let mut kept = Vec::new();
@@ -108,7 +112,9 @@ fn split_unchanged<'a>(
         match (sent, stored.values.get(at)) {
             (None, _) if stays_absent(at, field) => kept.push(at),
             (Some((found, sent)), Some(Value::Json(text)))
-                if json::parse(text.as_bytes(), DEPTH_MAX).as_ref() == Ok(sent) =>
+                // A comparison would reveal the value of a field that the caller cannot read.
+                if is_visible(at)
+                    && json::parse(text.as_bytes(), DEPTH_MAX).as_ref() == Ok(sent) =>
             {
                 members.remove(found);
                 kept.push(at);

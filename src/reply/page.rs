@@ -41,7 +41,7 @@ pub fn list_position(reply: &Reply) -> Option<i64> {
     number.parse().ok().filter(|number| *number < BODY_NUMBER_MIN)
 }
 
-/// The page in place of the JSON of a problem, with its status and its headers.
+/// A page in place of the JSON of a reply, with its status and its other headers.
 pub fn with_page(mut reply: Reply, page: String) -> Reply {
     reply.headers.insert(CONTENT_TYPE, html::FORMAT.content_type.clone());
     add_policies(&mut reply.headers);

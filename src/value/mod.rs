@@ -111,7 +111,7 @@ pub enum Id {
 }
 
 impl Id {
-    /// The creation time in a UUIDv7; `None` for other ids.
+    /// The creation time in a UUIDv7; `None` for an integer.
     pub fn created_at(self) -> Option<Moment> {
         let Self::Uuid(uuid) = self else { return None };
         let (high, _) = uuid.as_u64_pair();

@@ -132,7 +132,10 @@ impl SqliteAdmin {
     ) -> Result<T, StoreError> {
         self.checkpoint_when_due()?;
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(classify_error)?;
-        let done = self.read(work);
+        // The writer of a server may have stopped since this connection was opened.
+        let may_write = refuse_stopped_server(&self.files)
+            .map_err(|error| StoreError::Unavailable(error.to_string()));
+        let done = may_write.and_then(|()| self.read(work));
         let done = done.and_then(|(done, is_to_commit)| {
             if !is_to_commit {
                 return Ok(done);

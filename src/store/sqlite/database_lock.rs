@@ -23,7 +23,7 @@ use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, LOCK_SUFFIX
 
 /// How long to wait for a command or a starting server that holds the lock.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-const WAIT_POLL: Duration = Duration::from_millis(50);
+const WAIT_POLL: Duration = Duration::from_millis(20);
 
 /// Who holds the lock of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,14 @@ pub enum LockHolder {
 }
 
 impl LockHolder {
+    /// For messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Command => "a command, or a server that is starting,",
+            Self::Server | Self::StoppedServer => "a server",
+        }
+    }
+
     const ALL: [Self; 3] = [Self::Command, Self::Server, Self::StoppedServer];
 
     fn word(self) -> &'static str {
@@ -72,9 +80,17 @@ impl DatabaseLock {
     /// Takes the lock; returns its holder if a server has it, or a command for longer than is worth waiting.
     pub fn acquire(files: &DatabaseFiles) -> Result<Result<Self, LockHolder>, OpenError> {
         let until = clock::now() + WAIT_MAX;
+        let mut before = None;
         loop {
             match Self::try_acquire(files)? {
-                Err(LockHolder::Command) if clock::now() < until => std::thread::sleep(WAIT_POLL),
+                Err(LockHolder::Command) if clock::now() >= until => {
+                    return Ok(Err(LockHolder::Command));
+                }
+                // Whoever has just taken the lock has not overwritten the word of a killed server yet.
+                Err(holder) if holder == LockHolder::Command || before != Some(holder) => {
+                    before = Some(holder);
+                    std::thread::sleep(WAIT_POLL);
+                }
                 done => return Ok(done),
             }
         }
@@ -149,13 +165,17 @@ fn write_error(shown: &str, error: &io::Error) -> OpenError {
 /// Refuses to write beside a server that does not write any more.
 pub fn refuse_stopped_server(files: &DatabaseFiles) -> Result<(), OpenError> {
     match LockHolder::read(files) {
-        LockHolder::StoppedServer => Err(OpenError::new(format!(
-            "the server that uses {} has stopped writing after a failure of the disk; check the disk, and restart \
-             the server first",
-            files.display_path
-        ))),
+        LockHolder::StoppedServer => Err(stopped_server_error(files)),
         LockHolder::Command | LockHolder::Server => Ok(()),
     }
+}
+
+pub fn stopped_server_error(files: &DatabaseFiles) -> OpenError {
+    OpenError::new(format!(
+        "the server that uses {} has stopped writing after a failure of the disk; check the disk, and restart the \
+         server first",
+        files.display_path
+    ))
 }
 
 fn is_same_file(file: &File, path: &Path) -> bool {

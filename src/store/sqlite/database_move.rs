@@ -40,8 +40,9 @@ pub async fn read_source<T>(
 
 fn lock(files: &DatabaseFiles) -> Result<DatabaseLock, OpenError> {
     let shown = &files.display_path;
-    DatabaseLock::acquire(files)?.map_err(|_| {
-        OpenError::new(format!("a server is using {shown}; stop it first, and move again"))
+    DatabaseLock::acquire(files)?.map_err(|holder| {
+        let holder = holder.describe();
+        OpenError::new(format!("{holder} is using {shown}; stop it first, and move again"))
     })
 }
 

@@ -52,12 +52,12 @@ pub fn open(
 /// Opens something with the lock of a server.
 pub fn with_server_lock<T>(
     file: &DatabaseFiles,
-    open: impl FnOnce(DatabaseLock) -> Result<T, OpenError>,
+    open: impl FnOnce(Arc<DatabaseLock>) -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
-    let lock = lock_for_server(file)?;
-    let lock_is_new = lock.is_new;
+    // Held until the files of a failed start are removed.
+    let lock = Arc::new(lock_for_server(file)?);
     let was_there = DatabaseFiles::SUFFIXES.map(|end| file.sibling(end).symlink_metadata().is_ok());
-    let opened = file.check().and_then(|()| open(lock));
+    let opened = file.check().and_then(|()| open(Arc::clone(&lock)));
     if opened.is_err() {
         // Beside an existing database, a WAL may hold commits of a command that ran meanwhile: SQLite removes
         // the WAL when the last connection is closed.
@@ -67,7 +67,7 @@ pub fn with_server_lock<T>(
                 let _ = fs::remove_file(file.sibling(end));
             }
         }
-        if lock_is_new {
+        if lock.is_new {
             let _ = fs::remove_file(file.sibling(LOCK_SUFFIX));
         }
     }
@@ -78,10 +78,10 @@ fn open_locked(
     files: &DatabaseFiles,
     model: &Arc<Model>,
     (log, metrics): (&Logger, &Arc<Metrics>),
-    lock: DatabaseLock,
+    lock: Arc<DatabaseLock>,
 ) -> Result<Arc<SqliteStore>, OpenError> {
     let WriterConnection { connection, wal_pages, checkpoint } = open_for_writer(files, model)?;
-    // From here on commands may write to the WAL.
+    // From here on commands may write to a WAL that they find.
     lock.announce_server(files)?;
     if checkpoint == StartupCheckpoint::Blocked {
         let message = "another process reads the database, so the WAL of an earlier server cannot be checkpointed yet";
@@ -109,7 +109,6 @@ fn open_locked(
     let counted = metrics.writer();
     let (queue, jobs) = WriteQueue::new(&counted);
     let stopped = Arc::clone(&counted.stopped);
-    let lock = Arc::new(lock);
     let writer = SqliteWriter {
         connection,
         context: Arc::clone(&context),

@@ -28,7 +28,7 @@ use crate::store::sqlite::connection::{
     inspect,
 };
 use crate::store::sqlite::database_files::DatabaseFiles;
-use crate::store::sqlite::database_lock::{DatabaseLock, LockHolder, refuse_stopped_server};
+use crate::store::sqlite::database_lock::{DatabaseLock, LockHolder, stopped_server_error};
 
 /// How much of the WAL is copied in one step.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -142,8 +142,7 @@ pub fn recover_unserved(files: &DatabaseFiles) -> Result<bool, OpenError> {
             "another command, or a server that is starting, is using {}; try again when it is done",
             files.display_path
         ))),
-        Err(LockHolder::Server | LockHolder::StoppedServer) => {
-            refuse_stopped_server(files).map(|()| true)
-        }
+        Err(LockHolder::Server) => Ok(true),
+        Err(LockHolder::StoppedServer) => Err(stopped_server_error(files)),
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
@@ -51,9 +51,10 @@ pub fn restore(
             "{shown} exists already, and is not overwritten; name another --database, or replace it with --force"
         )));
     }
-    let lock = DatabaseLock::acquire(&files)?.map_err(|_| {
+    let lock = DatabaseLock::acquire(&files)?.map_err(|holder| {
         OpenError::new(format!(
-            "a server is using {shown}; stop it first, or name another --database"
+            "{} is using {shown}; stop it first, or name another --database",
+            holder.describe()
         ))
     })?;
     let done = replace(&source, backup, &files);
@@ -132,13 +133,19 @@ fn keep_permissions(part: &PartialFile, replaced: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let new = part.file.metadata()?;
+    let mut permissions = old.permissions();
     if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-        fchown(&part.file, Some(old.uid()), Some(old.gid()))?;
+        match fchown(&part.file, Some(old.uid()), Some(old.gid())) {
+            // A user who is not in the group: only the owner keeps access.
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied && old.uid() == new.uid() =>
+            {
+                permissions.set_mode(old.mode() & 0o7707);
+            }
+            done => done?,
+        }
     }
-    if old.mode() != new.mode() {
-        part.file.set_permissions(old.permissions())?;
-    }
-    Ok(())
+    part.file.set_permissions(permissions)
 }
 
 /// Removes the WAL of the database that is about to be replaced, after everything in it is in the database.
@@ -228,7 +235,8 @@ fn leave_wal_mode(files: &DatabaseFiles) -> Result<(), LeaveError> {
     }
 }
 
-/// Whether the old database is one of ours, and no other process writes it. Nothing is changed.
+/// Whether the old database is one of ours, and no other process writes it. Nothing of it is changed, but for what
+/// SQLite rolls back when it finds the journal of a killed process.
 fn check_replaceable(files: &DatabaseFiles) -> Result<(), LeaveError> {
     let connection = open_old(files)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -204,10 +204,11 @@ on_every_backend! {
     /// A role can neither change nor remove a field that it may only read, and hidden fields stay.
     fn patch_stays_within_the_grant_of_its_role(backend: Backend) {
         let model = "title = \"T\"\n[resources.note.fields]\ntext = { type = \"text\" }\nkind = { type = \"text\" }\nsecret = { type = \"text\" }\n\
-            [roles.editor]\nnote = { verbs = [\"get\", \"patch\"], readonly = [\"kind\"], hide = [\"secret\"] }\n";
+            tags = { type = \"list\", of = { type = \"text\" } }\n\
+            [roles.editor]\nnote = { verbs = [\"get\", \"patch\"], readonly = [\"kind\"], hide = [\"secret\", \"tags\"] }\n";
         let server = Setup::new(backend).model(model).with_authentication().start();
         let mut admin = server.admin().log_in(&server, "/notes");
-        let created = admin.request(&server, "POST /notes", r#"{"note":{"text":"a","kind":"b","secret":"c"}}"#);
+        let created = admin.request(&server, "POST /notes", r#"{"note":{"text":"a","kind":"b","secret":"c","tags":["e"]}}"#);
         let path = created.header("Location").unwrap().to_owned();
         let editor = crate::harness::Person::new("ed", "a long password");
         server.add_user(&editor, &["editor"]);
@@ -217,6 +218,9 @@ on_every_backend! {
             (r#"{"note":{"kind":"x"}}"#, 403),
             (r#"{"note":{"secret":null}}"#, 200),
             (r#"{"note":{"secret":"x"}}"#, 422),
+            // The stored value is refused like any other: nobody can guess it.
+            (r#"{"note":{"tags":["e"]}}"#, 422),
+            (r#"{"note":{"tags":["f"]}}"#, 422),
             (r#"{"note":{"text":"d","kind":"b"}}"#, 200),
         ] {
             let answer = session.request(&server, &format!("PATCH {path}"), body);
