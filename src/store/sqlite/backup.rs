@@ -32,8 +32,8 @@ use crate::store::sqlite::connection::{
 };
 use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, is_database_or_empty};
 
-/// The pages that are copied between two syncs of the copy (1 MiB): the sync of a commit may wait for one of these.
-const STEP_PAGES: i32 = 256;
+/// The pages that are copied between two syncs of the copy (8 MiB).
+const STEP_PAGES: i32 = 2_048;
 /// The page cache of a connection for copies: a copy reads and writes every page once.
 pub const CACHE_KIB: u32 = 2_000;
 /// The place of the file format versions (write and read) in the header of a database, and their value for
