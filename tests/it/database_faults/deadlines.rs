@@ -7,7 +7,8 @@ use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
 use crate::harness::Stopwatch;
 use crate::harness::wait_until;
 
-const LIMITS: &str = "request_seconds_max = 1\nstatement_seconds_max = 10";
+/// Requests that meet no fault end within the deadline on a busy machine too.
+const LIMITS: &str = "request_seconds_max = 3\nstatement_seconds_max = 10";
 
 fn person(name: &str) -> (String, String) {
     ("POST /people".to_owned(), format!(r#"{{"person":{{"name":"{name}"}}}}"#))
@@ -18,7 +19,7 @@ fn person(name: &str) -> (String, String) {
 fn commit_confirmed_after_the_deadline_is_outcome_unknown() {
     let mut bench = ProxiedServer::start_with(LIMITS, "sslmode=prefer");
     assert_eq!(bench.request(&person("Ann")).status, 201);
-    let way = FaultKind::Delay(Duration::from_secs(3));
+    let way = FaultKind::Delay(Duration::from_secs(6));
     bench.proxy.plant_fault(Fault {
         side: MessageSender::Database,
         number: 1,
@@ -66,7 +67,7 @@ fn write_waiting_for_a_lock_is_cancelled_at_its_deadline() {
     bench.session.rows("SELECT * FROM people FOR UPDATE");
     let start = Stopwatch::start();
     let answer = bench.request(&(format!("PUT {path}"), person("Bob").1));
-    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");
     assert!(answer.header("Retry-After").is_some());
     let session = &mut bench.session;
