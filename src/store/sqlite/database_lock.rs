@@ -71,7 +71,7 @@ pub struct DatabaseLock {
 
 impl Drop for DatabaseLock {
     fn drop(&mut self) {
-        // Whoever finds another word in a file that nobody has locked overwrites it.
+        // If it fails, the next process that takes the lock overwrites the old word.
         let _ = self.announce(LockHolder::Command);
     }
 }
@@ -86,7 +86,7 @@ impl DatabaseLock {
                 Err(LockHolder::Command) if clock::now() >= until => {
                     return Ok(Err(LockHolder::Command));
                 }
-                // Whoever has just taken the lock has not overwritten the word of a killed server yet.
+                // A process that has just taken the lock may not have overwritten the word of a killed server yet.
                 Err(holder) if holder == LockHolder::Command || before != Some(holder) => {
                     before = Some(holder);
                     std::thread::sleep(WAIT_POLL);

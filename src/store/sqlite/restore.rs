@@ -136,7 +136,7 @@ fn keep_permissions(part: &PartialFile, replaced: &Path) -> io::Result<()> {
     let mut permissions = old.permissions();
     if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
         match fchown(&part.file, Some(old.uid()), Some(old.gid())) {
-            // A user who is not in the group: only the owner keeps access.
+            // A user cannot give a file to a group of which they are no member: only the owner keeps access then.
             Err(error)
                 if error.kind() == io::ErrorKind::PermissionDenied && old.uid() == new.uid() =>
             {

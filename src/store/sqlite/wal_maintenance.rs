@@ -15,7 +15,7 @@ use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_file::WalFile;
 use crate::store::sqlite::wal_reset::{RESET_BUSY_MAX, WalAction, WalBlocker, WalReset};
 
-/// The cause of a failed sync. After it nobody knows what is on disk, and the writer stops.
+/// The cause of a failed sync. It is unknown then what is on disk, so the writer stops.
 #[derive(Debug)]
 pub struct DiskFailure(pub String);
 

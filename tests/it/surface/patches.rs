@@ -218,7 +218,7 @@ on_every_backend! {
             (r#"{"note":{"kind":"x"}}"#, 403),
             (r#"{"note":{"secret":null}}"#, 200),
             (r#"{"note":{"secret":"x"}}"#, 422),
-            // The stored value is refused like any other: nobody can guess it.
+            // The stored value of a hidden field is refused like any other value, so that it cannot be guessed.
             (r#"{"note":{"tags":["e"]}}"#, 422),
             (r#"{"note":{"tags":["f"]}}"#, 422),
             (r#"{"note":{"text":"d","kind":"b"}}"#, 200),
