@@ -49,8 +49,8 @@ impl EventSelection {
         }
     }
 
-    /// Parses what a webhook has stored, without the patterns that do not fit the model, which are reported. A filter
-    /// that does not fit leaves no pattern, because events must not be sent unfiltered.
+    /// Parses the patterns and the filter of a stored webhook. Patterns that do not fit the model are left out, and
+    /// reported. A filter that does not fit leaves no pattern, because events must not be sent unfiltered.
     pub fn parse_stored(
         model: &Model,
         patterns: &[&str],

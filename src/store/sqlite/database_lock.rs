@@ -1,6 +1,6 @@
 //! The lock file of a database: one process at a time recovers, replaces or serves it.
 //!
-//! A server holds the lock as long as it runs. A command holds it while it recovers what a killed server has left, or
+//! A server holds the lock as long as it runs. A command holds it while it recovers the WAL of a killed server, or
 //! replaces the database. A lock does not say who holds it, so the file does: a command and a server that is starting are
 //! worth waiting for.
 //!
@@ -96,7 +96,7 @@ impl DatabaseLock {
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Tries once: takes the lock, or returns its holder.
     pub fn try_acquire(files: &DatabaseFiles) -> Result<Result<Self, LockHolder>, OpenError> {
         let path = files.sibling(LOCK_SUFFIX);
         let shown = &files.display_path;

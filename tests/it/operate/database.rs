@@ -194,8 +194,7 @@ fn database_file_in_use_by_another_server_fails_the_start() {
     assert_eq!(server.get(&path).status, 200);
 }
 
-/// A command holds the lock while it recovers what a killed server has left, and systemd restarts that server at
-/// once.
+/// A command holds the lock while it recovers the WAL of a killed server, which systemd may restart meanwhile.
 #[test]
 fn server_waits_for_a_command_that_holds_the_lock() {
     let folder = Setup::new(Backend::Sqlite).start().stop();
