@@ -4,13 +4,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::start_limited;
-use crate::harness::{Backend, Server, run_sql, wait_until};
+use super::{setup, start_limited};
+use crate::harness::{Answer, Backend, Server, run_sql, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn cancelled_reads(server: &Server) -> usize {
     server.metric("nouns_connections_aborted_total{reason=\"unread\"}").unwrap_or(0)
+}
+
+/// The response to a list that is within its limit. A busy machine may exceed a limit of one second, and then the
+/// list is requested again; a server that cancels such lists never sends it.
+fn list_within_limit(server: &Server) -> Answer {
+    wait_until("the list is not cancelled", || {
+        Some(server.get("/customers")).filter(|answer| answer.status != 503)
+    })
 }
 
 /// A view in place of the table, which returns its rows late.
@@ -33,12 +41,14 @@ fn slow_view_sql(backend: Backend, is_endless: bool) -> &'static str {
 
 on_every_backend! {
     fn statement_timeout_cancels_a_slow_read(backend: Backend) {
-        let server = start_limited(backend, "statement_seconds_max = 1");
+        let server = start_limited(backend, "");
         server.create("/customers", r#"{"customer":{"text":"x"}}"#);
+        // Only the lists are limited.
+        let server = setup(backend, "statement_seconds_max = 1").start_in(server.stop());
         let change = |text: &str| run_sql(backend, server.folder(), text);
         change("ALTER TABLE customers RENAME TO hidden");
         change(slow_view_sql(backend, false));
-        assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
+        assert_eq!(list_within_limit(&server).json()["customers"].as_array().unwrap().len(), 1);
         change("DROP VIEW customers");
         change(slow_view_sql(backend, true));
         let began = Instant::now();
@@ -48,24 +58,31 @@ on_every_backend! {
         assert_eq!(answer.header("Retry-After"), Some("1"));
         change("DROP VIEW customers");
         change("ALTER TABLE hidden RENAME TO customers");
-        assert_eq!(server.get("/customers").status, 200);
+        assert_eq!(list_within_limit(&server).status, 200);
     }
 }
 
 /// A client that reads gets the whole response, one that does not is disconnected.
 #[test]
 fn sending_timeout_disconnects_a_client_that_does_not_read() {
-    let server = start_limited(Backend::Sqlite, "send_seconds_max = 1\nbody_bytes_max = 2000000");
+    const LIST: &[u8] = b"GET /customers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let server = start_limited(Backend::Sqlite, "body_bytes_max = 2000000");
     let words = "x".repeat(1 << 20);
     for _ in 0..7 {
         server.create("/customers", json!({"customer": {"text": words}}).to_string());
     }
-    assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 7);
-    assert_eq!(cancelled_reads(&server), 0);
+    // Creates have large responses too, and are not what is tested.
+    let server = setup(Backend::Sqlite, "send_seconds_max = 1").start_in(server.stop());
+    // A reader that the machine stops for a second is disconnected as well. A server that disconnects every
+    // reader of so much never sends all of it.
+    wait_until("a client that reads has all of it", || {
+        (server.send_raw(LIST).len() > 7 * words.len()).then_some(())
+    });
+    let before = cancelled_reads(&server);
     let began = Instant::now();
     let mut client = server.client();
-    client.write(b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    wait_until("it is cut", || (cancelled_reads(&server) == 1).then_some(()));
+    client.write(LIST);
+    wait_until("it is cut", || (cancelled_reads(&server) == before + 1).then_some(()));
     assert!(began.elapsed() >= SECOND, "{:?}", began.elapsed());
     drop(client);
 }

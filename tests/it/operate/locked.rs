@@ -34,8 +34,12 @@ fn start_limited(backend: Backend, limit: &str) -> Server {
     Setup::new(backend).model(&model).start()
 }
 
+/// How many there are. With a deadline of one second, a busy machine may need several requests.
 fn names(server: &Server) -> usize {
-    server.get("/customers").json()["customers"].as_array().unwrap().len()
+    let list = wait_until("the list is not refused", || {
+        Some(server.get("/customers")).filter(|answer| answer.status != 503)
+    });
+    list.json()["customers"].as_array().unwrap().len()
 }
 
 on_every_backend! {
@@ -55,7 +59,8 @@ on_every_backend! {
             assert!(!answer.text().contains("lock"), "the cause is for the log alone: {answer:?}");
         }
         let took = began.elapsed();
-        assert!(waited.elapsed() >= LOCKED_MAX && took < LOCKED_MAX * 2, "{took:?}");
+        // One after another they take six times as long.
+        assert!(waited.elapsed() >= LOCKED_MAX && took < LOCKED_MAX * 4, "{took:?}");
         wait_until("the log says why", || server.log().contains("another process has locked the database").then_some(()));
         drop(lock);
         server.create("/customers", ANN);
@@ -73,13 +78,19 @@ on_every_backend! {
         assert!(waited.elapsed() >= Duration::from_secs(1), "{:?}", waited.elapsed());
         assert!(began.elapsed() < LOCKED_MAX, "{:?}", began.elapsed());
         drop(lock);
-        // A machine that is busy with something else may need more than the second it has.
+        // A machine that is busy with something else may need more than the second it has, also while it commits.
+        let mut unknown = 0;
         wait_until("a write succeeds", || {
             let answer = server.post("/customers", ANN);
-            assert!(answer.status == 201 || answer.problem() == "timed-out", "{answer:?}");
-            (answer.status == 201).then_some(())
+            if answer.status == 201 {
+                return Some(());
+            }
+            let problem = answer.problem();
+            assert!(["timed-out", "outcome-unknown"].contains(&&*problem), "{answer:?}");
+            unknown += usize::from(problem == "outcome-unknown");
+            None
         });
-        assert_eq!(names(&server), 1);
+        assert!((1..=1 + unknown).contains(&names(&server)), "{unknown} outcomes are unknown");
     }
 
     /// One request executes, one waits, and the rest are refused at once (load shedding).
