@@ -5,12 +5,12 @@
 
 use std::fs::{self, File};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use expect_test::expect;
 
 use super::{ANN, SERVE, assert_start_fails, check_failed_start, contents};
-use crate::harness::{Backend, Folder, Setup, Stopwatch, run_in_namespace, run_nouns, run_sql};
+use crate::harness::{Backend, Folder, Setup, run_in_namespace, run_nouns, run_sql};
 
 /// A folder in which a store with one customer was served and stopped.
 fn used_folder() -> Folder {
@@ -200,7 +200,7 @@ fn server_waits_for_a_command_that_holds_the_lock() {
     let folder = Setup::new(Backend::Sqlite).start().stop();
     let lock = File::options().write(true).open(folder.path().join("nouns.db-lock")).unwrap();
     lock.lock().unwrap();
-    let (began, setup) = (Stopwatch::start(), Setup::new(Backend::Sqlite));
+    let (began, setup) = (Instant::now(), Setup::new(Backend::Sqlite));
     let release = thread::spawn(move || {
         thread::sleep(Duration::from_millis(500));
         lock.unlock().unwrap();
