@@ -11,6 +11,9 @@ use crate::harness::{
     Answer, Client, OwnPostgres, Postgres, Setup, Stopwatch, TIMEOUT, wait_until,
 };
 
+/// For servers whose limits are not tested: no request reaches them while a test arranges what it waits for.
+const LONG_LIMITS: &str = "request_seconds_max = 60\nstatement_seconds_max = 50";
+
 /// How many of the server's sessions wait for a lock.
 const WAITING_SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name <> 'beside'";
@@ -70,7 +73,7 @@ fn lock_task(session: &mut PostgresSession, task: &str) {
 /// for the second task, whose holder waits for the team.
 #[test]
 fn deadlock_is_retried() {
-    let (mut bench, mut other, _) = start_with_people("");
+    let (mut bench, mut other, _) = start_with_people(LONG_LIMITS);
     let (team, tasks) = create_team(&mut bench);
     let before = bench.session.value(DEADLOCKS);
     // A third session: reads inside a transaction keep their snapshot.
@@ -120,13 +123,14 @@ fn deadlock_that_recurs_is_given_up_at_the_deadline() {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     other.rows("ROLLBACK");
-    assert_eq!(bench.request(&(format!("DELETE {team}"), String::new())).status, 204);
+    let again = (format!("DELETE {team}"), String::new());
+    assert_eq!(bench.retry_unavailable(&again).status, 204);
 }
 
 /// Overlapping deletes: each deletes a team with its tasks, in a different order.
 #[test]
 fn deadlock_of_overlapping_deletes_and_updates_is_resolved() {
-    let mut bench = ProxiedServer::start("");
+    let mut bench = ProxiedServer::start(LONG_LIMITS);
     let address = bench.server.address;
     for _ in 0..5 {
         let (team, tasks) = create_team(&mut bench);
@@ -152,10 +156,7 @@ fn deadlock_of_overlapping_deletes_and_updates_is_resolved() {
 fn connection_pool_full_of_waiting_writes_serves_reads() {
     // The server's threads share them, and each thread reserves one for reads.
     let threads = thread::available_parallelism().unwrap().get();
-    let limits = format!(
-        "database_connections_max = {}\nrequest_seconds_max = 20\nstatement_seconds_max = 15",
-        4 * threads
-    );
+    let limits = format!("{LONG_LIMITS}\ndatabase_connections_max = {}", 4 * threads);
     let (mut bench, mut other, [ann, _]) = start_with_people(&limits);
     other.rows("BEGIN");
     other.rows("SELECT 1 FROM people FOR UPDATE");
@@ -175,7 +176,8 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         // Each on a connection of its own, so that every thread of the server has some.
         let answer = bench.server.get(&ann);
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        // A read without a connection of its own would be refused, or would wait as long as the writes do.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
     // A write without a connection is refused after 5 s; one with a connection keeps waiting.
     let refused: Vec<Answer> = collect_responses(writes, 1, &mut other);
@@ -214,8 +216,8 @@ fn table_lock_held_too_long_is_unavailable() {
     assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    // Reads only conflict with locks against changes of the table itself.
-    assert_eq!(bench.server.get(&ann).status, 200);
+    // Reads only conflict with locks against changes of the table itself. On a busy machine one may exceed the limit.
+    wait_until("a read is answered", || (bench.server.get(&ann).status == 200).then_some(()));
     other.rows("COMMIT");
     other.rows("BEGIN");
     other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
@@ -223,7 +225,7 @@ fn table_lock_held_too_long_is_unavailable() {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     other.rows("COMMIT");
-    assert_eq!(bench.request(&write).status, 200);
+    assert_eq!(bench.retry_unavailable(&write).status, 200);
 }
 
 /// Small reads share a pipelined connection, whose responses come in order: a locked table delays reads
@@ -231,10 +233,7 @@ fn table_lock_held_too_long_is_unavailable() {
 #[test]
 fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
     let threads = thread::available_parallelism().unwrap().get();
-    let limits = format!(
-        "request_seconds_max = 60\nstatement_seconds_max = 50\ndatabase_connections_max = {}",
-        16 * threads
-    );
+    let limits = format!("{LONG_LIMITS}\ndatabase_connections_max = {}", 16 * threads);
     let (mut bench, mut other, [ann, _]) = start_with_people(&limits);
     let (team, _) = create_team(&mut bench);
     let (address, is_over) = (bench.server.address, AtomicBool::new(false));
@@ -283,8 +282,7 @@ pub(super) fn metric_value(bench: &ProxiedServer, name: &str) -> f64 {
 #[test]
 fn client_disconnect_frees_the_connection_and_completes_the_write() {
     // Over HTTP/2 the server notices a disconnect at once.
-    let limits = "request_seconds_max = 60\nstatement_seconds_max = 50";
-    let (mut bench, mut other, [ann, _]) = start_with_people(limits);
+    let (mut bench, mut other, [ann, _]) = start_with_people(LONG_LIMITS);
     other.rows("BEGIN");
     other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
     let put = ["--request", "PUT", "--json", r#"{"person":{"name":"Eve"}}"#];
@@ -347,13 +345,15 @@ fn parent_update_does_not_wait_for_an_uncommitted_child() {
     ));
     let body = |name: &str| format!(r#"{{"team":{{"name":"{name}"}}}}"#);
     for (method, name) in [("PATCH", "Two"), ("PUT", "Three")] {
-        let answer = bench.request(&(format!("{method} {team}"), body(name)));
+        // One that waits for the child exceeds the limit each time.
+        let answer = bench.retry_unavailable(&(format!("{method} {team}"), body(name)));
         assert_eq!(answer.status, 200, "{method}: {answer:?}");
     }
     let answer = bench.request(&(format!("DELETE {team}"), String::new()));
     assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
     other.rows("ROLLBACK");
-    assert_eq!(bench.request(&(format!("DELETE {team}"), String::new())).status, 204);
+    let again = (format!("DELETE {team}"), String::new());
+    assert_eq!(bench.retry_unavailable(&again).status, 204);
     bench.check_log();
 }
 
@@ -374,7 +374,7 @@ fn statement_timeout_cancels_a_long_computation() {
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     other.rows("DROP TRIGGER slow ON people");
-    assert_eq!(bench.request(&write).status, 200);
+    assert_eq!(bench.retry_unavailable(&write).status, 200);
 }
 
 /// When another program changes a column's type, the prepared statements are invalid, but the server
@@ -404,13 +404,18 @@ fn connection_limit_of_postgres_exhausted_is_unavailable() {
     first.rows(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'guest'",
     );
-    let create = || server.post("/people", r#"{"person":{"name":"Ann"}}"#);
+    let create =
+        |name: &str| server.post("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#));
     let answer =
-        wait_until("a request is refused", || Some(create()).filter(|it| it.status != 201));
+        wait_until("a request is refused", || Some(create("Ann")).filter(|it| it.status != 201));
     assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
     assert_eq!(server.get("/people").status, 503);
     first.rows("ALTER ROLE guest CONNECTION LIMIT -1");
-    assert_eq!(create().status, 201);
-    assert_eq!(server.get("/people").json()["people"].as_array().unwrap().len(), 1);
+    // On a busy machine a new session may take longer than the deadline.
+    wait_until("a person is created", || (create("Bob").status == 201).then_some(()));
+    let list = wait_until("the list is read", || {
+        Some(server.get("/people")).filter(|answer| answer.status == 200)
+    });
+    assert!(list.text().contains("Bob") && !list.text().contains("Ann"), "{list:?}");
 }
