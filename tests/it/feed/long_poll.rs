@@ -111,7 +111,7 @@ on_every_backend! {
         server.create("/customers", customer("ann"));
         assert_eq!(numbers(&server.get("/-/changes?since=1&wait=0")), (vec![], 1));
         assert_eq!(numbers(&server.get("/-/changes?since=1&wait=1")), (vec![], 1));
-        let mut orders = poll_openly(&server, "since=1&wait=20&resource=order");
+        let mut orders = poll_openly(&server, "since=1&wait=10&resource=order");
         wait_for_waiting(&server, 1);
         server.create("/customers", customer("bob"));
         assert_eq!(numbers(&orders.read_answer(false)), (vec![], 2));

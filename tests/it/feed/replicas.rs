@@ -15,6 +15,8 @@ name = { type = "text", required = true }
 "#;
 const ANN: &str = r#"{"customer":{"name":"Ann"}}"#;
 const SAMPLES: usize = 100;
+/// A server that is not notified, and does not poll instead, finds a change after five seconds.
+const AT_ONCE_MAX: Duration = Duration::from_secs(1);
 const WINDOW_SECONDS: usize = 8;
 /// Sessions of ours that send or receive notifications, by their last statement.
 const NOTIFYING: &str = "FROM pg_stat_activity WHERE datname = current_database() \
@@ -59,9 +61,11 @@ fn wait_for_listener(server: &Server) {
 fn stream_shows_writes_of_another_replica_at_once_on_postgres() {
     let (first, second) = start_two();
     let delays = measure_delays(&second, &first);
-    assert!(delays[SAMPLES / 2] < Duration::from_millis(100), "{delays:?}");
-    let count = sql(&first, &format!("SELECT count(*) {NOTIFYING}"));
-    assert_eq!(count, "2", "both servers notify each other");
+    assert!(delays[SAMPLES / 2] < AT_ONCE_MAX, "{delays:?}");
+    // A session is known by its last statement, which may be another one for a moment.
+    wait_until("both servers notify each other", || {
+        (sql(&first, &format!("SELECT count(*) {NOTIFYING}")) == "2").then_some(())
+    });
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn stream_shows_writes_of_another_replica_through_pgbouncer_on_postgres() {
     );
     let [first, second] = [(); 2].map(|()| bouncer.setup(&model).start());
     let delays = measure_delays(&second, &first);
-    assert!(delays[SAMPLES / 2] < Duration::from_millis(100), "{delays:?}");
+    assert!(delays[SAMPLES / 2] < AT_ONCE_MAX, "{delays:?}");
 }
 
 #[test]
@@ -89,13 +93,13 @@ fn stream_goes_on_when_its_listening_session_is_terminated_on_postgres() {
             let ended = format!("SELECT count(pg_terminate_backend(pid)) {NOTIFYING}");
             (sql(&first, &ended) != "0").then_some(())
         });
-        // Until there is a new session, polling finds it.
+        // Until there is a new session, polling finds it, long before the poll that is due in any case.
         second.create("/customers", ANN);
         let written = Stopwatch::start();
         assert_eq!(source.next_event().kind, "created");
-        assert!(written.elapsed() < Duration::from_secs(2), "{:?}", written.elapsed());
+        assert!(written.elapsed() < Duration::from_secs(4), "{:?}", written.elapsed());
     }
-    assert!(first.log().contains("they are found by polling"), "{}", first.log());
+    wait_until("it is logged", || first.log().contains("they are found by polling").then_some(()));
 }
 
 /// Waits for some seconds, by the heartbeats of another server.
