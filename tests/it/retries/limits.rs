@@ -117,7 +117,9 @@ on_every_backend! {
             answer.header(REPLAYED).is_none().then_some(answer)
         });
         assert_ne!(first.header("Location"), anew.header("Location"));
-        assert_eq!((count(&server, "customers"), stored_responses(&server).as_str()), (2, "1"));
+        assert_eq!(count(&server, "customers"), 2);
+        // None is left of it when two seconds have passed again.
+        assert!(["0", "1"].contains(&stored_responses(&server).as_str()));
         // Another request may use the key as well.
         let other = wait_until("the key is free again", || {
             let answer = post(&server, "/customers", "k", BEA);

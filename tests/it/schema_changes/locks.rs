@@ -103,7 +103,7 @@ fn start_adding_an_index_blocks_no_request_during_an_open_snapshot() {
     let (process, _folder) = start(&server, &model, &[]);
     wait_until_blocked(server.folder(), "CREATE INDEX CONCURRENTLY%");
     check_served(&server, &path, 0);
-    assert!(process.stderr().contains("building an index"), "{}", process.stderr());
+    wait_until("it is logged", || process.stderr().contains("building an index").then_some(()));
     open_transaction.commit();
     check_serves_and_stop(process);
     assert_eq!(valid_index(server.folder(), "nouns.notes.filter.code"), "t|f\n");

@@ -147,6 +147,7 @@ on_every_backend! {
         let metrics = server.request("GET /-/metrics", "");
         assert!(metrics.text().lines().any(|line| line == "nouns_webhook_gaps_total 1"), "{metrics:?}");
         let message = "changes were removed from the change log before a webhook got them";
-        assert_eq!(server.server.log().matches(message).count(), 1);
+        let log = wait_until("it is logged", || Some(server.server.log()).filter(|log| log.contains(message)));
+        assert_eq!(log.matches(message).count(), 1);
     }
 }

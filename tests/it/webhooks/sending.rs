@@ -183,7 +183,7 @@ on_every_backend! {
         let ann = server.create_customer("Ann");
         wait_until("the first attempt has failed", || {
             let all = server.deliveries(&hook);
-            (all.len() == 1 && all[0]["attempts"] == 1).then_some(())
+            (all.len() == 1 && all[0]["attempts"] != 0).then_some(())
         });
         server.rename(&ann, 1);
         server.sql("UPDATE nouns_delivery_queue SET tries = 13 WHERE due IS NOT NULL");
