@@ -21,7 +21,7 @@ const MODEL: &str = r#"
 /// The response to curl: the status and the headers as lines, and the body.
 fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let mut command = Command::new("curl");
-    command.args(["--disable", "--silent", "--show-error", "--max-time", "20"]);
+    command.args(["--disable", "--silent", "--show-error", "--max-time", "100"]);
     command.args(["--http2-prior-knowledge", "--include", "--path-as-is"]).args(args);
     command.arg(format!("http://{}{target}", server.address)).env_clear();
     let ended = Process::spawn(&mut command).end();

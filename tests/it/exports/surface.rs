@@ -278,7 +278,7 @@ on_every_backend! {
         let server = Setup::new(backend).model(&model("")).fault("export:2500").start_in(folder);
         let curl = |more: &[&str]| {
             let mut command = Command::new("curl");
-            command.args(["--disable", "--silent", "--output", "/dev/null", "--max-time", "20"]).args(more);
+            command.args(["--disable", "--silent", "--output", "/dev/null", "--max-time", "100"]).args(more);
             command.args(["--header", "Accept: text/csv"]).arg(format!("http://{}/entries", server.address)).env_clear();
             Process::spawn(&mut command).end().code
         };

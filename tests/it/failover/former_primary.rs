@@ -1,12 +1,15 @@
 //! A former primary that is still there: read-only, or with changes that the new primary does not have.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::thread;
 
 use serde_json::json;
 
 use super::address_of;
-use crate::harness::{Client, EventSource, OwnPostgres, Server, Setup, StreamEnd, wait_until};
+use crate::harness::{
+    Answer, Client, EventSource, OwnPostgres, Server, Setup, StreamEnd, wait_until,
+};
 use crate::webhooks::receiver::{Receiver, ReceiverAction};
 
 const DATABASE: &str = "shop";
@@ -26,12 +29,15 @@ fn start_pair() -> (OwnPostgres, OwnPostgres) {
     (primary, standby)
 }
 
+fn create_note(address: SocketAddr) -> Answer {
+    Client::connect(address).request("POST /notes", &[], r#"{"note":{"text":"x"}}"#)
+}
+
 /// Creates notes concurrently, so that the server opens several connections; returns their paths.
 fn create_notes(server: &Server, count: usize) -> Vec<String> {
     let address = server.address;
     let create = move || {
-        let body = r#"{"note":{"text":"x"}}"#;
-        let answer = Client::connect(address).request("POST /notes", &[], body);
+        let answer = create_note(address);
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.header("Location").unwrap().to_owned()
     };
@@ -79,7 +85,15 @@ fn former_primary_that_hangs_is_left() {
     let model =
         format!("{MODEL}\n[server.limits]\nstatement_seconds_max = 1\nrequest_seconds_max = 8");
     let server = Setup::replica(address_of(&[&primary, &standby], DATABASE)).model(&model).start();
-    let before = create_notes(&server, 32);
+    let address = server.address;
+    // Nothing is wrong yet, but on a busy machine some of so many statements may take more than a second.
+    let create = move || {
+        wait_until("a note is created", || {
+            create_note(address).header("Location").map(str::to_owned)
+        })
+    };
+    let before: Vec<_> = (0..32).map(|_| thread::spawn(create)).collect();
+    let before: Vec<_> = before.into_iter().map(|one| one.join().unwrap()).collect();
     primary.stop_replication(&standby);
     standby.promote();
     let _frozen = primary.freeze();

@@ -92,7 +92,7 @@ impl Nginx {
     pub fn curl(&self, path: &str, args: &[&str]) -> String {
         let mut command = Command::new("curl");
         command
-            .args(["-s", "-S", "--max-time", "30", "--cacert"])
+            .args(["-s", "-S", "--max-time", "100", "--cacert"])
             .arg(self.folder.path().join("cert.pem"));
         command.args(["--resolve", &format!("shop.example:{}:127.0.0.1", self.address.port())]);
         command.args(args).arg(format!("https://shop.example:{}{path}", self.address.port()));

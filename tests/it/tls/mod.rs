@@ -40,7 +40,7 @@ fn run_program(server: &Server, program: &str, args: &[&str]) -> FinishedProcess
 /// The response to curl over HTTPS: the status and the headers as lines, and the body.
 fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let address = format!("https://{}{target}", server.address);
-    let fixed = ["--disable", "--silent", "--show-error", "--include", "--max-time", "20"];
+    let fixed = ["--disable", "--silent", "--show-error", "--include", "--max-time", "100"];
     let trust = ["--cacert", "cert.pem", address.as_str()];
     let ended = run_program(server, "curl", &[&fixed[..], args, &trust].concat());
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?} {target}");
