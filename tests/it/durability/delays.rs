@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::leftover_database::{LeftoverDatabase, copy_folder};
 use super::serving::{judge_running_server, run_burst, setup, start};
 use super::trace::{Injection, SYNC, WAL};
-use crate::harness::Server;
+use crate::harness::{Server, Stopwatch, wait_until};
 
 fn start_with_delay(left: &LeftoverDatabase, what: &str, when: &str) -> Server {
     let injection = Injection { calls: SYNC, files: WAL, effect: what, when: when.to_owned() };
@@ -16,31 +16,32 @@ fn start_with_delay(left: &LeftoverDatabase, what: &str, when: &str) -> Server {
     injection.set_up(setup(), &folder).start_in(folder)
 }
 
-/// Every sync but the first begins two seconds late: no write is answered sooner, and no read waits for
-/// it.
-#[test]
-fn slow_sync_delays_writes_but_not_reads() {
-    const DELAY: Duration = Duration::from_secs(2);
-    let server = start_with_delay(&LeftoverDatabase::empty(), "delay_enter=2s", "2+");
-    let path = server.create("/customers", r#"{"customer":{"name":"a","email":"a@example.com"}}"#);
+const DELAY: Duration = Duration::from_secs(2);
+
+/// Reads while a write waits for its sync: how many were answered before the write, and the longest.
+fn read_during_a_write(server: &Server, path: &str, name: &str) -> (usize, Duration) {
     let (mut reader, mut writer) = (server.client(), server.client());
     let is_answered = &AtomicBool::new(false);
     thread::scope(|scope| {
         let written = scope.spawn(|| {
             let began = Instant::now();
-            let body = r#"{"customer":{"name":"b","email":"a@example.com"}}"#;
+            let body = format!(r#"{{"customer":{{"name":"{name}","email":"a@example.com"}}}}"#);
             let answer = writer.request(&format!("PUT {path}"), &[], body);
             is_answered.store(true, Ordering::Release);
             (answer.status, began.elapsed())
         });
+        wait_until("the write is under way", || {
+            let is_under_way = server.metric::<u64>("nouns_requests_in_flight") > Some(0);
+            (is_under_way || is_answered.load(Ordering::Acquire)).then_some(())
+        });
         let (mut reads, mut longest) = (0, Duration::ZERO);
         while !is_answered.load(Ordering::Acquire) {
-            for path in ["/-/health", "/-/ready", &path] {
-                let began = Instant::now();
+            for path in ["/-/health", "/-/ready", path] {
+                let began = Stopwatch::start();
                 let answer = reader.request(&format!("GET {path}"), &[], "");
                 assert_eq!(answer.status, 200, "{answer:?}");
                 longest = longest.max(began.elapsed());
-                reads += 1;
+                reads += usize::from(!is_answered.load(Ordering::Acquire));
             }
         }
         let (status, took) = written.join().unwrap();
@@ -48,8 +49,21 @@ fn slow_sync_delays_writes_but_not_reads() {
             "slow sync: a write took {took:?}; {reads} reads meanwhile, the longest {longest:?}"
         );
         assert!(status == 200 && took >= DELAY, "{status} after {took:?}");
-        assert!(reads >= 6 && longest < DELAY, "{reads} reads, the longest {longest:?}");
+        (reads, longest)
+    })
+}
+
+/// Every sync but the first begins two seconds late: no write is answered sooner, and no read waits for it.
+#[test]
+fn slow_sync_delays_writes_but_not_reads() {
+    let server = start_with_delay(&LeftoverDatabase::empty(), "delay_enter=2s", "2+");
+    let path = server.create("/customers", r#"{"customer":{"name":"a","email":"a@example.com"}}"#);
+    // A busy machine may delay a read as long as a sync, now and then. One that waits for syncs is delayed each time.
+    let is_seen = ["b", "c", "d", "e", "f"].iter().any(|name| {
+        let (reads, longest) = read_during_a_write(&server, &path, name);
+        reads >= 6 && longest < DELAY / 2
     });
+    assert!(is_seen, "reads waited while writes did");
 }
 
 /// A burst while every sync takes 50 ms more, before or after it is done, and a kill.

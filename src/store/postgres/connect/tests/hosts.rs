@@ -34,7 +34,7 @@ fn host_that_took_writes_last_is_tried_first() {
     cluster.serve(None);
     let (silent, accepted) = start_silent_server((Ipv4Addr::LOCALHOST, 0));
     let url = format!(
-        "postgres://nouns@{silent},127.0.0.1:{}/postgres?connect_timeout=1&sslmode=disable",
+        "postgres://nouns@{silent},127.0.0.1:{}/postgres?connect_timeout=3&sslmode=disable",
         cluster.port
     );
     let (url, primary) = (parse_url(&url), PrimaryState::default());
