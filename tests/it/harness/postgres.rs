@@ -9,7 +9,6 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
@@ -111,7 +110,7 @@ static IDLE: Mutex<Vec<AdminConnection>> = Mutex::new(Vec::new());
 impl AdminConnection {
     pub(super) fn open(url: &str) -> Result<Self, tokio_postgres::Error> {
         let mut config: Config = url.parse()?;
-        config.options("-c timezone=UTC").connect_timeout(Duration::from_secs(10));
+        config.options("-c timezone=UTC").connect_timeout(TIMEOUT);
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (client, connection) = runtime.block_on(config.connect(NoTls))?;
         runtime.spawn(connection);

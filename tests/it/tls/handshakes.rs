@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{setup, start_with, wait_for_metric};
@@ -10,7 +11,8 @@ use crate::harness::{CertificatePair, Client, Server, wait_until};
 /// The first bytes of a ClientHello: a record that announces more than follows.
 const PARTIAL_CLIENT_HELLO: &[u8] = &[22, 3, 1, 63, 255, 1, 0, 63, 251, 3, 3];
 
-const SECOND: Duration = Duration::from_secs(1);
+/// A limit that a test waits for; handshakes that are not stalled end within it on a busy machine too.
+const LIMIT: Duration = Duration::from_secs(3);
 
 /// How many log lines contain these words; there must be some.
 fn lines_with(server: &Server, words: &str) -> usize {
@@ -22,27 +24,32 @@ fn lines_with(server: &Server, words: &str) -> usize {
 
 #[test]
 fn handshake_timeout_closes_the_connection() {
-    let (server, _) = start_with("limits = { handshake_seconds_max = 1 }");
-    for said in [&b""[..], PARTIAL_CLIENT_HELLO] {
-        let began = Instant::now();
-        let mut client = Client::connect(server.address);
-        client.write(said);
-        assert_eq!(client.read_to_close(), b"", "{said:?}");
-        assert!(began.elapsed() >= SECOND, "{said:?}");
-    }
-    // Single bytes do not extend the timeout.
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_nonblocking(true).unwrap();
-    stream.write_all(PARTIAL_CLIENT_HELLO).unwrap();
-    let began = Instant::now();
-    wait_until("the drip is cut", || {
-        let _ = stream.write(&[0]);
-        match stream.read(&mut [0; 64]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-            _ => Some(()),
+    let (server, _) = start_with("limits = { handshake_seconds_max = 3 }");
+    let address = server.address;
+    thread::scope(|scope| {
+        for said in [&b""[..], PARTIAL_CLIENT_HELLO] {
+            scope.spawn(move || {
+                let began = Instant::now();
+                let mut client = Client::connect(address);
+                client.write(said);
+                assert_eq!(client.read_to_close(), b"", "{said:?}");
+                assert!(began.elapsed() >= LIMIT, "{said:?}");
+            });
         }
+        // Single bytes do not extend the timeout.
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.write_all(PARTIAL_CLIENT_HELLO).unwrap();
+        let began = Instant::now();
+        wait_until("the drip is cut", || {
+            let _ = stream.write(&[0]);
+            match stream.read(&mut [0; 64]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                _ => Some(()),
+            }
+        });
+        assert!(began.elapsed() >= LIMIT / 2);
     });
-    assert!(began.elapsed() >= SECOND / 2);
     wait_for_metric(&server, "nouns_connections_aborted_total{reason=\"handshake\"}", 3);
     // The log has one line for several failures at the same time (sampled).
     let lines = lines_with(&server, "TLS handshake took too long");
@@ -52,7 +59,7 @@ fn handshake_timeout_closes_the_connection() {
 /// The handshake has a timeout of its own: the head has its full time afterwards.
 #[test]
 fn handshake_timeout_does_not_apply_to_served_connections() {
-    let (server, _) = start_with("limits = { handshake_seconds_max = 1, header_seconds_max = 30 }");
+    let (server, _) = start_with("limits = { handshake_seconds_max = 3, header_seconds_max = 30 }");
     let mut client = server.client();
     assert_eq!(client.request("GET /", &[], "").status, 200);
     let mut fresh = server.client();
