@@ -126,6 +126,7 @@ impl ProxiedServer {
             let others = format!(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                  AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
+                 AND application_name <> 'beside' \
                  AND backend_start < '{closed_at}'"
             );
             (session.value(&others) == "0").then_some(())

@@ -35,7 +35,7 @@ fn read_during_a_write(server: &Server, path: &str, name: &str) -> (usize, Durat
             (is_under_way || is_answered.load(Ordering::Acquire)).then_some(())
         });
         let (mut reads, mut longest) = (0, Duration::ZERO);
-        while !is_answered.load(Ordering::Acquire) {
+        while !written.is_finished() {
             for path in ["/-/health", "/-/ready", path] {
                 let began = Stopwatch::start();
                 let answer = reader.request(&format!("GET {path}"), &[], "");

@@ -93,12 +93,11 @@ fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
     wait_until("the log says why", || {
         server.log().contains("the WAL of the database has grown too large").then_some(())
     });
-    // Writes that wait for the export do so for seconds. Other programs may begin or end meanwhile, so that the
-    // machine is as slow as before the export or as after it.
+    // Other programs may begin or end meanwhile, so that the machine is as slow as before the export or as after it.
     let after = bulk_create_times(&server, 20, || ());
     let slower = alone[30].max(after[10]);
     assert!(
-        beside[30] < slower * 5 + Duration::from_millis(50),
+        beside[30] < slower * 3 + Duration::from_millis(50),
         "{:?} beside it, {:?} before, {:?} after",
         beside[30],
         alone[30],
@@ -118,8 +117,8 @@ fn export_being_read_may_let_the_wal_grow_further() {
     let mut export = Export::begin(&server, NDJSON);
     wait_for_metric(&server, "nouns_exports_in_flight", 1);
     // It reads a few MB/s, whatever the writes take, and so never stalls. When they have ended, it need not take long.
-    let has_grown = Arc::new(AtomicBool::new(false));
-    let is_over = Arc::clone(&has_grown);
+    let have_writes_ended = Arc::new(AtomicBool::new(false));
+    let is_reader_fast = Arc::clone(&have_writes_ended);
     let reader = thread::spawn(move || {
         let mut bytes = 0;
         loop {
@@ -127,7 +126,7 @@ fn export_being_read_may_let_the_wal_grow_further() {
                 Ok(piece) => bytes += piece.len(),
                 Err(end) => return (bytes, end),
             }
-            if !is_over.load(Ordering::Relaxed) {
+            if !is_reader_fast.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(5));
             }
         }
@@ -136,7 +135,7 @@ fn export_being_read_may_let_the_wal_grow_further() {
         bulk_create_times(&server, 1, || ());
         (wal_bytes(&server) > 5 << 20).then_some(())
     });
-    has_grown.store(true, Ordering::Relaxed);
+    have_writes_ended.store(true, Ordering::Relaxed);
     let (bytes, end) = reader.join().unwrap();
     assert_eq!(end, ExportEnd::Complete);
     assert!(bytes > ROWS * 400);

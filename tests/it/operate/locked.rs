@@ -34,7 +34,7 @@ fn start_limited(backend: Backend, limit: &str) -> Server {
     Setup::new(backend).model(&model).start()
 }
 
-/// How many there are. With a deadline of one second, a busy machine may need several requests.
+/// The number of customers. With a deadline of one second, a busy machine may need several requests.
 fn names(server: &Server) -> usize {
     let list = wait_until("the list is not refused", || {
         Some(server.get("/customers")).filter(|answer| answer.status != 503)
