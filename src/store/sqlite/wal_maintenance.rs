@@ -15,7 +15,7 @@ use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_file::WalFile;
 use crate::store::sqlite::wal_reset::{RESET_BUSY_MAX, WalAction, WalBlocker, WalReset};
 
-/// A sync of the disk failed, for this cause. The writer has to stop: what is on disk is unknown.
+/// The cause of a failed sync. The writer must stop after it, because nobody knows which writes are on disk.
 #[derive(Debug)]
 pub struct DiskFailure(pub String);
 

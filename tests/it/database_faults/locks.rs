@@ -176,7 +176,7 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         // Each on a connection of its own, so that every thread of the server has some.
         let answer = bench.server.get(&ann);
         assert_eq!(answer.status, 200, "{answer:?}");
-        // A read without a connection of its own would be refused, or would wait as long as the writes do.
+        // If the writes took all connections, the read would be refused, or would wait until the writes end.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
     // A write without a connection is refused after 5 s; one with a connection keeps waiting.

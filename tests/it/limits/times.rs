@@ -71,7 +71,7 @@ fn sending_timeout_disconnects_a_client_that_does_not_read() {
     for _ in 0..7 {
         server.create("/customers", json!({"customer": {"text": words}}).to_string());
     }
-    // Creates have large responses too, and are not what is tested.
+    // Only the list is tested with the limit: the large responses of the creates could exceed it too.
     let server = setup(Backend::Sqlite, "send_seconds_max = 1").start_in(server.stop());
     // A reader that the machine stops for a second is disconnected as well. A server that disconnects every
     // reader of so much never sends all of it.

@@ -68,7 +68,7 @@ on_every_backend! {
         let head = format!("POST /customers HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", server.address, ANN.len());
         client.write(head.as_bytes());
         assert_eq!(client.read_answer(false).status, 100);
-        // Both arrive when the process goes on, however much time is between the calls.
+        // The paused process gets both signals when it resumes, even if the test sends the second one late.
         server.pause();
         assert!(server.try_signals(&["INT", "TERM"]));
         server.resume();
