@@ -4,6 +4,7 @@
 //! socket. SQLite's driver never waits, so its futures are ready at the first poll (`poll_once`), and the
 //! same code runs on the writer thread without a runtime.
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::slice;
 use std::sync::atomic::AtomicI64;
@@ -26,18 +27,22 @@ pub enum Then {
     Commit,
 }
 
+/// Reads a row of the statement with this index, and returns `Break` if the statement's other rows are not wanted.
+///
+/// A trait object, so that a backend's way to run statements is compiled once and not for each type of row.
+pub type RowReader<'r> =
+    dyn FnMut(usize, &dyn Columns) -> Result<ControlFlow<()>, InternalError> + 'r;
+
 /// A connection inside a transaction.
 pub trait Driver {
     const DIALECT: &'static Dialect;
 
-    /// Runs statements in order, in one round trip where the backend can, and reads the rows of each until
-    /// `is_enough` holds. `read` gets the index of the statement.
-    async fn query_all<T>(
+    /// Runs statements in order, in one round trip where the backend can, and calls `read` for their rows.
+    async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<Vec<T>>, StatementError>;
+        read: &mut RowReader<'_>,
+    ) -> Result<(), StatementError>;
 
     /// Runs a statement and returns the number of rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError>;
@@ -112,6 +117,24 @@ pub trait Driver {
         None
     }
 
+    /// Runs statements as `read_rows` does, and returns the rows of each, up to the first for which `is_enough` holds.
+    async fn query_all<T>(
+        &mut self,
+        statements: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+        mut is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
+        let mut all: Vec<Vec<T>> = statements.iter().map(|_| Vec::new()).collect();
+        let mut read_row = |at: usize, columns: &dyn Columns| {
+            let row = read(at, columns)?;
+            let is_last = is_enough(&row);
+            all.get_mut(at).or_bug("a row belongs to a statement").push(row);
+            Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        self.read_rows(statements, &mut read_row).await?;
+        Ok(all)
+    }
+
     /// Runs a statement and reads every row.
     async fn query<T>(
         &mut self,
@@ -128,8 +151,13 @@ pub trait Driver {
         statement: &Statement<'_>,
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<Vec<T>, StatementError> {
-        let all = self.query_all(slice::from_ref(statement), |_, row| read(row), |_| false);
-        Ok(all.await?.pop().or_bug("a result for each statement"))
+        let mut rows = Vec::new();
+        let mut read_row = |_: usize, columns: &dyn Columns| {
+            rows.push(read(columns)?);
+            Ok(ControlFlow::Continue(()))
+        };
+        self.read_rows(slice::from_ref(statement), &mut read_row).await?;
+        Ok(rows)
     }
 
     /// Runs a statement that returns one row at most.

@@ -8,10 +8,10 @@ use std::slice;
 
 use rusqlite::ffi;
 
-use crate::store::driver::Driver;
-use crate::store::error::{InternalError, StatementError};
+use crate::store::driver::{Driver, RowReader};
+use crate::store::error::StatementError;
 use crate::store::sql::dialect::Dialect;
-use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::statement::{Bind, Statement};
 use crate::value::Moment;
 
 /// How a step fails.
@@ -139,19 +139,17 @@ impl<D: Driver> Driver for FaultyDriver<D> {
     const DIALECT: &'static Dialect = D::DIALECT;
 
     /// Each statement is a step.
-    async fn query_all<T>(
+    async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-        mut is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
-        let mut all = Vec::new();
+        read: &mut RowReader<'_>,
+    ) -> Result<(), StatementError> {
         for (at, statement) in statements.iter().enumerate() {
             self.fail_if_injected(&statement.sql).await?;
             let one = slice::from_ref(statement);
-            all.extend(self.0.query_all(one, |_, row| read(at, row), &mut is_enough).await?);
+            self.0.read_rows(one, &mut |_, row| read(at, row)).await?;
         }
-        Ok(all)
+        Ok(())
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {

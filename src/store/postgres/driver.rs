@@ -6,6 +6,7 @@
 //! neither.
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -19,7 +20,7 @@ use tokio_postgres::{Error, RowStream};
 
 use crate::fault::OrBug;
 use crate::model::settings::Pooling;
-use crate::store::driver::{Driver, Then};
+use crate::store::driver::{Driver, RowReader, Then};
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
@@ -229,25 +230,25 @@ impl<'a> PostgresDriver<'a> {
 impl Driver for PostgresDriver<'_> {
     const DIALECT: &'static Dialect = &POSTGRES;
 
-    async fn query_all<T>(
+    async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
+        read: &mut RowReader<'_>,
+    ) -> Result<(), StatementError> {
         let mut messages = Vec::with_capacity(statements.len());
         for (at, Statement { sql, binds, reuse, .. }) in statements.iter().enumerate() {
             messages.push((at, self.prepare(sql, binds, *reuse).await?));
         }
         if messages.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let begin = self.take_begin();
         let DatabaseConnection { client, large_reads, .. } = self.connection;
-        let (read, is_enough) = (&read, &RefCell::new(is_enough));
+        // The statements are read in turns.
+        let read = &RefCell::new(read);
         let run = move |(at, message)| async move {
             let rows = query(client, message).await?;
-            collect_rows(rows, |row| read(at, row), (is_enough, large_reads)).await
+            read_each_row(rows, |row| read.borrow_mut()(at, row), large_reads).await
         };
         let results = match (begin, messages.pop()) {
             // A plain read needs no box.
@@ -266,12 +267,13 @@ impl Driver for PostgresDriver<'_> {
                 results
             }
         };
-        let results = results.into_iter().map(|rows| match rows {
-            Ok(rows) => Ok(rows),
-            Err(RowError::Database(error)) => Err(self.record_error(&error)),
-            Err(RowError::Internal(broken)) => Err(StatementError::Internal(broken)),
-        });
-        results.collect()
+        for result in results {
+            result.map_err(|error| match error {
+                RowError::Database(error) => self.record_error(&error),
+                RowError::Internal(broken) => StatementError::Internal(broken),
+            })?;
+        }
+        Ok(())
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
@@ -432,16 +434,15 @@ impl From<Error> for RowError {
     }
 }
 
-/// Reads rows until `is_enough`. A large result waits for its permit in the middle, while what it has read is still
+/// Reads rows until `read` returns `Break`. A large result waits for its permit in the middle, while what it has read is still
 /// small, and before the rows of a later statement of the same connection arrive: so no permit is held by a read that
 /// waits for another one.
-async fn collect_rows<T>(
+async fn read_each_row(
     rows: RowStream,
-    read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-    (is_enough, large_reads): (&RefCell<impl FnMut(&T) -> bool>, &Semaphore),
-) -> Result<Vec<T>, RowError> {
+    read: impl Fn(&dyn Columns) -> Result<ControlFlow<()>, InternalError>,
+    large_reads: &Semaphore,
+) -> Result<(), RowError> {
     let mut rows = pin!(rows);
-    let mut all = Vec::new();
     let (mut bytes, mut permit) = (0, None);
     while let Some(row) = rows.as_mut().try_next().await? {
         bytes += row.raw_size_bytes();
@@ -449,12 +450,9 @@ async fn collect_rows<T>(
             let granted = Box::pin(large_reads.acquire()).await.ok();
             permit = Some(granted.or_bug("the semaphore of large reads is never closed"));
         }
-        let row = read(&row).map_err(RowError::Internal)?;
-        let is_last = is_enough.borrow_mut()(&row);
-        all.push(row);
-        if is_last {
+        if read(&row).map_err(RowError::Internal)?.is_break() {
             break;
         }
     }
-    Ok(all)
+    Ok(())
 }

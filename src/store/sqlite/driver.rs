@@ -5,7 +5,7 @@ use rusqlite::{Connection, Error, ErrorCode, Row, ffi};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, RowReader};
 use crate::store::error::{InternalError, StatementError};
 use crate::store::sql::dialect::{Dialect, SQLITE};
 use crate::store::statement::{Bind, Columns, Statement, StatementReuse};
@@ -59,13 +59,11 @@ fn bind_parameters(
 impl Driver for SqliteDriver<'_> {
     const DIALECT: &'static Dialect = &SQLITE;
 
-    async fn query_all<T>(
+    async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-        mut is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
-        let mut all = Vec::with_capacity(statements.len());
+        read: &mut RowReader<'_>,
+    ) -> Result<(), StatementError> {
         for (at, Statement { sql, binds, reuse, .. }) in statements.iter().enumerate() {
             let (mut cached, mut uncached);
             let is_cached = match reuse {
@@ -84,18 +82,14 @@ impl Driver for SqliteDriver<'_> {
                 &mut uncached
             };
             bind_parameters(statement, binds)?;
-            let (mut rows, mut found) = (statement.raw_query(), Vec::new());
+            let mut rows = statement.raw_query();
             while let Some(row) = rows.next().map_err(classify_error)? {
-                let row = read(at, row).map_err(StatementError::Internal)?;
-                let is_last = is_enough(&row);
-                found.push(row);
-                if is_last {
+                if read(at, row).map_err(StatementError::Internal)?.is_break() {
                     break;
                 }
             }
-            all.push(found);
         }
-        Ok(all)
+        Ok(())
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {

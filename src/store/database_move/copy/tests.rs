@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::*;
-use crate::store::driver::poll_once;
+use crate::store::driver::{RowReader, poll_once};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::statement::{BulkInsert, Statement};
@@ -28,13 +28,12 @@ struct TargetDriver<'a> {
 impl Driver for TargetDriver<'_> {
     const DIALECT: &'static Dialect = SqliteDriver::DIALECT;
 
-    async fn query_all<T>(
+    async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
-        self.inner.query_all(statements, read, is_enough).await
+        read: &mut RowReader<'_>,
+    ) -> Result<(), StatementError> {
+        self.inner.read_rows(statements, read).await
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
