@@ -29,7 +29,7 @@ pub enum Then {
 
 /// Reads a row of the statement with this index, and returns `Break` if the statement's other rows are not wanted.
 ///
-/// A trait object, so that a backend's way to run statements is compiled once and not for each type of row.
+/// A trait object, so that a backend's way to run statements is compiled once and not for each caller.
 pub type RowReader<'r> =
     dyn FnMut(usize, &dyn Columns) -> Result<ControlFlow<()>, InternalError> + 'r;
 
@@ -37,7 +37,8 @@ pub type RowReader<'r> =
 pub trait Driver {
     const DIALECT: &'static Dialect;
 
-    /// Runs statements in order, in one round trip where the backend can, and calls `read` for their rows.
+    /// Runs statements in order, in one round trip where the backend can, and calls `read` for their rows. Returns
+    /// the first error of a statement or of `read`; rows of later statements may have been read by then.
     async fn read_rows(
         &mut self,
         statements: &[Statement<'_>],
@@ -151,13 +152,8 @@ pub trait Driver {
         statement: &Statement<'_>,
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<Vec<T>, StatementError> {
-        let mut rows = Vec::new();
-        let mut read_row = |_: usize, columns: &dyn Columns| {
-            rows.push(read(columns)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.read_rows(slice::from_ref(statement), &mut read_row).await?;
-        Ok(rows)
+        let all = self.query_all(slice::from_ref(statement), |_, row| read(row), |_| false);
+        Ok(all.await?.pop().or_bug("a result for each statement"))
     }
 
     /// Runs a statement that returns one row at most.

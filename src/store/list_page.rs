@@ -1,6 +1,6 @@
 //! A page of a list: its rows, the end of a page of large items, and the check of its cursor.
 
-use std::cell::RefCell;
+use std::ops::ControlFlow;
 
 use crate::intent::ListQuery;
 use crate::model::{ResourceIndex, SORTED_CHARS_MAX};
@@ -40,15 +40,12 @@ impl PageRows<'_> {
         let Self { context, resource, items, bytes, position: found, ancestors } = self;
         let has_position = position.is_some();
         let statements: Vec<_> = position.into_iter().chain([page]).collect();
-        // The items go to their list at once, because copying them costs a list 1 % of its time.
-        let (items, found) = (RefCell::new(items), RefCell::new(found));
-        let ancestors = RefCell::new(ancestors);
-        let read = |at: usize, row: &dyn Columns| {
+        let mut read = |at: usize, row: &dyn Columns| {
             if at == 0 && has_position {
-                **found.borrow_mut() = Some(read_position(row)?);
-                return Ok(0);
+                *found = Some(read_position(row)?);
+                return Ok(ControlFlow::Continue(()));
             }
-            let item = match &mut **ancestors.borrow_mut() {
+            let item = match ancestors {
                 None => context.read_item(*resource, row)?,
                 Some(all) => {
                     let (item, above) = context.read_located_item(*resource, row)?;
@@ -56,16 +53,15 @@ impl PageRows<'_> {
                     item
                 }
             };
-            let item_bytes = item.approximate_bytes();
-            items.borrow_mut().push(item);
-            Ok(item_bytes)
+            *bytes += item.approximate_bytes();
+            items.push(item);
+            Ok(if *bytes > PAGE_BYTES_MAX {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
         };
-        let is_enough = |item_bytes: &usize| {
-            *bytes += item_bytes;
-            *bytes > PAGE_BYTES_MAX
-        };
-        driver.query_all(&statements, read, is_enough).await?;
-        Ok(())
+        driver.read_rows(&statements, &mut read).await
     }
 
     fn is_full(&self, limit: usize) -> bool {

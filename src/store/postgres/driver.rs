@@ -244,7 +244,7 @@ impl Driver for PostgresDriver<'_> {
         }
         let begin = self.take_begin();
         let DatabaseConnection { client, large_reads, .. } = self.connection;
-        // The statements are read in turns.
+        // One task polls all futures, and `read` does not await, so it is borrowed once at a time.
         let read = &RefCell::new(read);
         let run = move |(at, message)| async move {
             let rows = query(client, message).await?;
@@ -434,9 +434,9 @@ impl From<Error> for RowError {
     }
 }
 
-/// Reads rows until `read` returns `Break`. A large result waits for its permit in the middle, while what it has read is still
-/// small, and before the rows of a later statement of the same connection arrive: so no permit is held by a read that
-/// waits for another one.
+/// Reads rows until `read` returns `Break`. A large result waits for its permit in the middle, while what it has read
+/// is still small, and before the rows of a later statement of the same connection arrive: so no permit is held by a
+/// read that waits for another one.
 async fn read_each_row(
     rows: RowStream,
     read: impl Fn(&dyn Columns) -> Result<ControlFlow<()>, InternalError>,

@@ -4,7 +4,8 @@
 //! While an export is in flight, its snapshot keeps the WAL from being reset, so the WAL grows with every
 //! write. So the writer cancels exports: first those whose clients do not read, later all.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::slice;
@@ -110,32 +111,27 @@ impl SqliteExports {
         reader.set_deadline(clock::now() + *statement_max);
         poll_once(export.record_start(&mut driver, None)).unwrap_or_else(blocked_error)?;
         poll_once(export.require_parents(&mut driver, context)).unwrap_or_else(blocked_error)?;
-        let buffer = RefCell::new(ChunkBuffer::new(&mut export.head));
+        let mut buffer = ChunkBuffer::new(&mut export.head);
         let is_halted = Cell::new(false);
-        let write = |row: &dyn Columns| {
+        let mut write = |_: usize, row: &dyn Columns| {
             fault::point("export");
-            let mut buffer = buffer.borrow_mut();
             buffer.write_item(&export, context, row)?;
             if let Some(piece) = buffer.take_full_chunk() {
                 is_halted.set(runtime.block_on(sink.send(piece)) == Err(Cancelled));
                 // The time limit of a statement applies to each chunk; the client's time does not count.
                 reader.set_deadline(clock::now() + *statement_max);
             }
-            Ok(())
+            Ok(if is_halted.get() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         };
         let source = export.statements(context);
         for statement in source.to_vec() {
-            let read = driver.query_all(
-                slice::from_ref(&statement),
-                |_, row| write(row),
-                |()| is_halted.get(),
-            );
+            let read = driver.read_rows(slice::from_ref(&statement), &mut write);
             poll_once(read).map_or_else(blocked_error, |read| read.map_err(StoreError::from))?;
             if is_halted.get() {
                 break;
             }
         }
-        Ok(buffer.into_inner().into_last_chunk())
+        Ok(buffer.into_last_chunk())
     }
 }
 
