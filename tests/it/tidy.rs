@@ -259,6 +259,22 @@ fn sources_have_no_leftovers() {
     assert_no_faults(&faults);
 }
 
+/// A name that no test has any more would skip nothing, and nobody would notice.
+#[test]
+fn names_of_slow_tests_exist() {
+    let sources = [files("src", ".rs"), files("tests/it", ".rs")].concat();
+    let names = fs::read_to_string(root().join("tests/slow")).unwrap();
+    let names = names.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_missing = |name: &&str| {
+        let last = name.trim_end_matches("::").rsplit("::").next().unwrap();
+        let forms = [format!("fn {last}("), format!("mod {last};"), format!("    {last}: \"")];
+        !sources.iter().any(|(_, text)| forms.iter().any(|form| text.contains(form)))
+    };
+    let faults: Vec<_> =
+        names.filter(is_missing).map(|name| format!("tests/slow: no test {name}")).collect();
+    assert_no_faults(&faults);
+}
+
 /// A module's facade decides what others see; a path in a visibility repeats that at every item.
 #[test]
 fn visibilities_name_no_module() {

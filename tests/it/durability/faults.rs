@@ -1,7 +1,7 @@
 //! Disk errors: every write that was answered with success is there after a kill, no refused one is,
 //! and the log says what happened.
 //!
-//! `NOUNS_SOAK=1` fails many more calls than the few of `./test`.
+//! `NOUNS_SOAK=1` fails many more calls than the few of `./test --all`.
 //! With strace, a call fails instead of being made, as on a disk that writes nothing;
 //! `partial_writes.rs` tests partial writes.
 
