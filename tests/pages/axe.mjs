@@ -45,8 +45,6 @@ for (const [[width, height], scheme] of screens) {
   await page.setViewport({ width, height })
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
   for (const path of paths) {
-    // A change of the fragment alone would load nothing.
-    await page.goto('about:blank')
     await open(path)
     const where = `${width} ${scheme} ${path}`
     const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)

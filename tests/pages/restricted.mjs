@@ -3,7 +3,7 @@
 //
 // `node restricted.mjs BROWSER ORIGIN NAME PASSWORD HIDDEN…`: each HIDDEN is a text that must not appear.
 
-import { requestJson, assert, end, open, origin, page } from './browser.mjs'
+import { requestJson, assert, end, load, open, origin, page } from './browser.mjs'
 
 const hidden = process.argv.slice(6)
 const PAGES_MAX = 200
@@ -30,8 +30,7 @@ while (queue.length > 0 && seen.size < PAGES_MAX) {
   const path = queue.shift()
   if (seen.has(path)) continue
   seen.add(path)
-  await page.goto('about:blank')
-  const response = await page.goto(origin + path, { waitUntil: 'load' })
+  const response = await load(path)
   if (!/html/.test(response.headers()['content-type'] ?? '')) {
     look(path, await response.text())
     continue
@@ -54,7 +53,6 @@ look('the OpenAPI document', JSON.stringify(await requestJson('/-/openapi.json')
 
 // Type-ahead: nothing, one letter, and the beginning of what is hidden.
 for (const path of collections) {
-  await page.goto('about:blank')
   await open(`${path}#new`)
   for (const control of await page.$$('#new [role=combobox]')) {
     for (const text of ['', 'A', 'H', ...hidden.map(word => word.slice(0, 4))]) {

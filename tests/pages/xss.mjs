@@ -1,7 +1,7 @@
 // Payloads in every text field and in every part of an address: none of them runs. The policy of the pages is in
 // force, and the last part shows that it would stop a script that got into a page.
 
-import { requestJson, assert, end, open, origin, page, shows, until } from './browser.mjs'
+import { requestJson, assert, end, load, open, page, shows, until } from './browser.mjs'
 
 const RUN = 'hit()'
 const PAYLOADS = [
@@ -99,13 +99,12 @@ for (const path of ['/customers?limit=200', '/carriers', '/-/changes?sort=-seque
 }
 for (const [at, { id, version }] of made.customers.entries()) {
   const path = `/customers/${id}`
-  await page.goto('about:blank')
   await open(`${path}#edit`)
   await check(`${path}: ${PAYLOADS[at]}`)
   const sent = encodeURIComponent(PAYLOADS[at])
   const reflected = [`/customers?name=${sent}`, `/customers?${sent}=1`, `/${sent}`, `/customers?sort=${sent}`, `/customers?fields=${sent}`, `/-/changes?subject=${sent}`]
   for (const path of [reflected[at % 6], reflected[(at + 3) % 6]]) {
-    await page.goto(origin + path, { waitUntil: 'load' })
+    await load(path)
     await check(path)
   }
 }
@@ -115,7 +114,6 @@ const control = await page.waitForSelector('#new [role=combobox]', { visible: tr
 await control.type('<')
 await until(() => document.querySelector('#new [role=listbox]').children.length > 0)
 await check('type-ahead')
-await page.goto('about:blank')
 const stale = `/customers/${made.customers[0].id}`
 await open(`${stale}#edit`)
 const name = await page.waitForSelector("#edit [name='/note']", { visible: true })
@@ -126,7 +124,6 @@ await shows('Somebody else saved first.')
 await check('both versions')
 
 // The policy is in force: a script that got into the page would not run.
-await page.goto('about:blank')
 await open('/customers')
 const stopped = await page.evaluate(async () => {
   const script = document.createElement('script')
