@@ -259,7 +259,7 @@ fn sources_have_no_leftovers() {
     assert_no_faults(&faults);
 }
 
-/// A name that no test has any more would skip nothing, and nobody would notice.
+/// A renamed test whose old name stays in `tests/slow` would run in `./test`, unnoticed.
 #[test]
 fn names_of_slow_tests_exist() {
     let sources = [files("src", ".rs"), files("tests/it", ".rs")].concat();
