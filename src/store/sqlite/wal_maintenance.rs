@@ -15,7 +15,7 @@ use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_file::WalFile;
 use crate::store::sqlite::wal_reset::{RESET_BUSY_MAX, WalAction, WalBlocker, WalReset};
 
-/// The cause of a failed sync. The writer must stop after it, because nobody knows which writes are on disk.
+/// A failed sync, with the message of its cause. It is unknown which writes are on disk, so the writer has to stop.
 #[derive(Debug)]
 pub struct DiskFailure(pub String);
 
