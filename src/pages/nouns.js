@@ -596,6 +596,8 @@ function typeahead(input) {
     hidden = one('input[hidden]', input.parentElement) // Not type=hidden, whose default value follows its value.
   let wait, running
   const close = () => {
+    clearTimeout(wait)
+    running?.abort()
     list.hidden = true
     input.setAttribute('aria-expanded', 'false')
     input.removeAttribute('aria-activedescendant')
@@ -611,44 +613,50 @@ function typeahead(input) {
     input.setAttribute('aria-activedescendant', option.id)
     option.scrollIntoView({ block: 'nearest' })
   }
+  const search = async () => {
+    running?.abort()
+    running = new AbortController()
+    const { from, label, plural } = input.dataset
+    const query = { fields: label, limit: 8, ...(input.value && { [`${label}:prefix`]: input.value }) }
+    const answer = await ask('GET', `${from}?${new URLSearchParams(query)}`, { signal: running.signal }).catch(() => null)
+    if (!answer?.ok) return
+    const found = answer.data[plural]
+    list.replaceChildren(
+      ...found.map((item, i) => {
+        const option = make(
+          'li',
+          { id: `${list.id}-${i}` },
+          make('span', { textContent: item[label] }),
+          make('code', { className: 'muted', textContent: String(item.id).slice(-6) }),
+        )
+        option.setAttribute('role', 'option')
+        option.setAttribute('aria-selected', 'false')
+        Object.assign(option.dataset, { id: item.id, label: item[label] })
+        option.onmousedown = e => {
+          e.preventDefault()
+          choose(option)
+        }
+        return option
+      }),
+    )
+    list.hidden = !found.length
+    input.setAttribute('aria-expanded', String(!list.hidden))
+  }
   input.addEventListener('input', () => {
     clearTimeout(wait)
     // Another text is another item, or none.
     hidden.value = input.value && input.value === input.defaultValue ? hidden.defaultValue : ''
     if (!input.value) return close()
-    wait = setTimeout(async () => {
-      running?.abort()
-      running = new AbortController()
-      const { from, label, plural } = input.dataset
-      const answer = await ask('GET', `${from}?${new URLSearchParams({ [`${label}:prefix`]: input.value, fields: label, limit: 8 })}`, {
-        signal: running.signal,
-      }).catch(() => null)
-      if (!answer?.ok) return
-      const found = answer.data[plural]
-      list.replaceChildren(
-        ...found.map((item, i) => {
-          const option = make(
-            'li',
-            { id: `${list.id}-${i}` },
-            make('span', { textContent: item[label] }),
-            make('code', { className: 'muted', textContent: String(item.id).slice(-6) }),
-          )
-          option.setAttribute('role', 'option')
-          option.setAttribute('aria-selected', 'false')
-          Object.assign(option.dataset, { id: item.id, label: item[label] })
-          option.onmousedown = e => {
-            e.preventDefault()
-            choose(option)
-          }
-          return option
-        }),
-      )
-      list.hidden = !found.length
-      input.setAttribute('aria-expanded', String(!list.hidden))
-    }, 150)
+    wait = setTimeout(search, 150)
   })
   input.addEventListener('keydown', event => {
-    if (list.hidden) return
+    // A list that was closed, or that no answer came for, opens again.
+    if (list.hidden) {
+      if (event.key !== 'ArrowDown') return
+      event.preventDefault()
+      clearTimeout(wait)
+      return search()
+    }
     const options = all('[role="option"]', list),
       at = options.findIndex(o => o.getAttribute('aria-selected') === 'true')
     if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {

@@ -36,14 +36,17 @@ await type("#new [name='/name']", 'Ann Lindqvist')
 await type("#new [name='/email']", 'no address')
 // A reference is chosen by typing a part of its label.
 await type('#new [role=combobox]', 'Bet')
-// The list may be replaced between two keys, by the answer to the last letter.
-const chosen = () => page.$eval("#new [name='/carrier']", control => control.value)
-while (!(await chosen())) {
-  await page.focus('#new [role=combobox]')
-  await page.keyboard.press('ArrowDown')
-  if (await page.$('#new [role=option][aria-selected=true]')) await page.keyboard.press('Enter')
-  await new Promise(resolve => setTimeout(resolve, 100))
-}
+await page.waitForSelector('#new [role=option]', { visible: true })
+// The list closes when the focus leaves, and an arrow key opens it again.
+await page.keyboard.press('Tab')
+await page.waitForSelector('#new [role=option]', { hidden: true })
+await page.focus('#new [role=combobox]')
+await page.keyboard.press('ArrowDown')
+await page.waitForSelector('#new [role=option]', { visible: true })
+await page.keyboard.press('ArrowDown')
+await page.waitForSelector('#new [role=option][aria-selected=true]')
+await page.keyboard.press('Enter')
+assert.notEqual(await page.$eval("#new [name='/carrier']", control => control.value), '')
 await click('#new [type=submit], #new form button:not([type])')
 await shows('Nothing was saved.')
 await type("#new [name='/email']", 'ann@example.com')

@@ -40,15 +40,13 @@ fn file_descriptor_limit_below_connection_limit_refuses_the_rest() {
         }
     }
     assert_eq!((served, refused), (150, 50));
-    let path = {
-        drop(clients.drain(..50));
-        wait_until("there is room again", || {
-            let mut client = server.client();
-            client.write(b"GET /-/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            client.read_to_close().starts_with(b"HTTP/1.1 200").then_some(())
-        });
-        server.create("/customers", r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#)
-    };
+    drop(clients.drain(..50));
+    wait_until("there is room again", || {
+        let metrics = clients[0].request("GET /-/metrics", &[], "");
+        metrics.text().contains("\nnouns_connections_open 100\n").then_some(())
+    });
+    let path =
+        server.create("/customers", r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#);
     assert_eq!(server.get(&path).status, 200);
     assert_eq!(get(&mut clients[0]), 200);
 }

@@ -135,7 +135,7 @@ on_every_backend! {
 
     fn stop_answers_a_head_completed_within_the_grace_period(backend: Backend) {
         let is_conclusive = (0..20).any(|_| complete_heads_during_a_stop(Server::on(backend)));
-        assert!(is_conclusive, "the machine was too slow each time");
+        assert!(is_conclusive, "the machine was too slow, or a response lacked Connection: close, each time");
     }
 
     /// Where HTTP/2 with prior knowledge is offered, the first bytes are read to tell the protocols apart.
@@ -179,7 +179,8 @@ fn shutdown_does_not_wait_for_an_unfinished_handshake() {
 }
 
 /// Completes heads that were begun before the stop. Returns false when that took nearly as long as the
-/// server waits for them, so that it may have closed their connections.
+/// server waits for them, so that it may have closed their connections, or when a worker thread answered
+/// before it heard of the stop.
 fn complete_heads_during_a_stop(server: Server) -> bool {
     let half = b"GET /customers HTTP/1.1\r\nHos";
     let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -218,9 +219,9 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
         }
         let answer = client.read_answer(false);
         assert_eq!(answer.status, 200, "{name}: {answer:?}");
-        // Its request may have been answered before the stop began.
-        if name != "idle" {
-            assert_eq!(answer.header("Connection"), Some("close"), "{name}: {answer:?}");
+        // A worker thread hears of the stop after the log does, and answers as always until then.
+        if name != "idle" && answer.header("Connection") != Some("close") {
+            return false;
         }
         client.read_to_close();
     }
