@@ -1,9 +1,9 @@
-// axe-core on every page: on a light desktop and on a dark phone, or with `NOUNS_SOAK` in all four combinations.
+// axe-core on every page: on a light desktop or a dark phone, or with `NOUNS_SOAK` in all four combinations.
 // No page is wider than the window, and no request goes to another host.
 
 import { readFileSync } from 'node:fs'
 
-import { requestJson, assert, end, open, origin, packages, page } from './browser.mjs'
+import { requestJson, assert, end, isInPart, open, origin, packages, page } from './browser.mjs'
 
 const axe = readFileSync(packages.resolve('axe-core/axe.min.js'), 'utf8')
 
@@ -39,9 +39,10 @@ const paths = [
 const findings = []
 const DESKTOP = [1280, 900]
 const PHONE = [390, 844]
-const screens = [[DESKTOP, 'light'], [PHONE, 'dark']]
-if (process.env.NOUNS_SOAK) screens.push([DESKTOP, 'dark'], [PHONE, 'light'])
-for (const [[width, height], scheme] of screens) {
+const screens = [[DESKTOP, 'light'], [PHONE, 'dark'], [PHONE, 'light'], [DESKTOP, 'dark']]
+if (!process.env.NOUNS_SOAK) screens.splice(2)
+for (const [at, [[width, height], scheme]] of screens.entries()) {
+  if (!isInPart(at)) continue
   await page.setViewport({ width, height })
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
   for (const path of paths) {

@@ -1,4 +1,4 @@
-// A browser with one page, for the scripts beside this file: `node SCRIPT chromium|firefox ORIGIN [NAME PASSWORD]`.
+// A browser with one page, for the scripts beside this file: `node SCRIPT chromium|firefox ORIGIN [NAME PASSWORD [PART]]`.
 
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
@@ -14,7 +14,13 @@ const { default: puppeteer } = await import(pathToFileURL(packages.resolve('pupp
 // The machine may be busy with something else.
 const TIMEOUT_MS = 90000
 
-export const [program, origin, username, password] = process.argv.slice(2)
+export const [program, origin, username, password, part] = process.argv.slice(2)
+
+/** Pages are made without regard to the backend: of many cases, the run on each backend takes every second one. */
+export function isInPart(at) {
+  assert.ok(['even', 'odd', 'all'].includes(part), 'PART is even, odd or all')
+  return part === 'all' || part === (at % 2 ? 'odd' : 'even')
+}
 
 export const folder = mkdtempSync(join(tmpdir(), 'nouns-pages-'))
 const find = name => execFileSync('which', [name]).toString().trim()

@@ -1,7 +1,7 @@
 // Payloads in every text field and in every part of an address: none of them runs. The policy of the pages is in
 // force, and the last part shows that it would stop a script that got into a page.
 
-import { requestJson, assert, end, load, open, page, shows, until } from './browser.mjs'
+import { requestJson, assert, end, isInPart, load, open, page, shows, until } from './browser.mjs'
 
 const RUN = 'hit()'
 const PAYLOADS = [
@@ -97,7 +97,8 @@ for (const path of ['/customers?limit=200', '/carriers', '/-/changes?sort=-seque
   await open(path)
   await check(path)
 }
-for (const [at, { id, version }] of made.customers.entries()) {
+for (const [at, { id }] of made.customers.entries()) {
+  if (!isInPart(at)) continue
   const path = `/customers/${id}`
   await open(`${path}#edit`)
   await check(`${path}: ${PAYLOADS[at]}`)
