@@ -595,9 +595,12 @@ function typeahead(input) {
   const list = one('[role="listbox"]', input.parentElement),
     hidden = one('input[hidden]', input.parentElement) // Not type=hidden, whose default value follows its value.
   let wait, running
-  const close = () => {
+  const cancel = () => {
     clearTimeout(wait)
     running?.abort()
+  }
+  const close = () => {
+    cancel()
     list.hidden = true
     input.setAttribute('aria-expanded', 'false')
     input.removeAttribute('aria-activedescendant')
@@ -609,12 +612,13 @@ function typeahead(input) {
     hidden.dispatchEvent(new Event('input', { bubbles: true }))
   }
   const mark = option => {
+    cancel() // A later answer would replace the list under the mark.
     all('[role="option"]', list).forEach(o => o.setAttribute('aria-selected', o === option))
     input.setAttribute('aria-activedescendant', option.id)
     option.scrollIntoView({ block: 'nearest' })
   }
   const search = async () => {
-    running?.abort()
+    cancel()
     running = new AbortController()
     const { from, label, plural } = input.dataset
     const query = { fields: label, limit: 8, ...(input.value && { [`${label}:prefix`]: input.value }) }
@@ -623,15 +627,17 @@ function typeahead(input) {
     const found = answer.data[plural]
     list.replaceChildren(
       ...found.map((item, i) => {
+        const end = String(item.id).slice(-6)
+        const text = item[label]?.trim() ? item[label] : end // A label may be optional.
         const option = make(
           'li',
           { id: `${list.id}-${i}` },
-          make('span', { textContent: item[label] }),
-          make('code', { className: 'muted', textContent: String(item.id).slice(-6) }),
+          make('span', { textContent: text }),
+          make('code', { className: 'muted', textContent: end }),
         )
         option.setAttribute('role', 'option')
         option.setAttribute('aria-selected', 'false')
-        Object.assign(option.dataset, { id: item.id, label: item[label] })
+        Object.assign(option.dataset, { id: item.id, label: text })
         option.onmousedown = e => {
           e.preventDefault()
           choose(option)
@@ -639,6 +645,7 @@ function typeahead(input) {
         return option
       }),
     )
+    input.removeAttribute('aria-activedescendant')
     list.hidden = !found.length
     input.setAttribute('aria-expanded', String(!list.hidden))
   }
@@ -650,12 +657,13 @@ function typeahead(input) {
     wait = setTimeout(search, 150)
   })
   input.addEventListener('keydown', event => {
-    // A list that was closed, or that no answer came for, opens again.
+    // The down arrow opens the list without more text, also for no text.
     if (list.hidden) {
+      if (event.key === 'Escape') cancel()
       if (event.key !== 'ArrowDown') return
       event.preventDefault()
-      clearTimeout(wait)
-      return search()
+      if (!event.repeat) search()
+      return
     }
     const options = all('[role="option"]', list),
       at = options.findIndex(o => o.getAttribute('aria-selected') === 'true')

@@ -1,4 +1,4 @@
-// axe-core on every page: on a light desktop or a dark phone, or with `NOUNS_SOAK` in all four combinations.
+// axe-core on every page: a light desktop is the even screen, a dark phone the odd one; `NOUNS_SOAK` adds the other two.
 // No page is wider than the window, and no request goes to another host.
 
 import { readFileSync } from 'node:fs'

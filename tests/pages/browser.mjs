@@ -16,7 +16,7 @@ const TIMEOUT_MS = 90000
 
 export const [program, origin, username, password, part] = process.argv.slice(2)
 
-/** Pages are made without regard to the backend: of many cases, the run on each backend takes every second one. */
+/** Whether this run takes a case: pages are made without regard to the backend, so the runs on both share many cases. */
 export function isInPart(at) {
   assert.ok(['even', 'odd', 'all'].includes(part), 'PART is even, odd or all')
   return part === 'all' || part === (at % 2 ? 'odd' : 'even')

@@ -34,6 +34,11 @@ await shows('Times are in')
 await click('a[href="#new"]')
 await type("#new [name='/name']", 'Ann Lindqvist')
 await type("#new [name='/email']", 'no address')
+// A search that was begun does not open the list when the focus has left.
+await type('#new [role=combobox]', 'B')
+await page.keyboard.press('Tab')
+await new Promise(resolve => setTimeout(resolve, 500))
+assert.ok(await page.$eval('#new [role=listbox]', list => list.hidden))
 // A reference is chosen by typing a part of its label.
 await type('#new [role=combobox]', 'Bet')
 await page.waitForSelector('#new [role=option]', { visible: true })

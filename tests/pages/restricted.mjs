@@ -59,6 +59,7 @@ for (const path of collections) {
       await control.click({ count: 3 })
       await page.keyboard.press('Backspace')
       await control.type(text)
+      await page.keyboard.press('ArrowDown')
       // The script sends its request a moment after the last key.
       await new Promise(resolve => setTimeout(resolve, 500))
       look(`type-ahead of ${path} with "${text}"`, await page.$eval('#new', form => form.innerHTML.replaceAll(/value="[^"]*"/g, '')))

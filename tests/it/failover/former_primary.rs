@@ -86,7 +86,7 @@ fn former_primary_that_hangs_is_left() {
         format!("{MODEL}\n[server.limits]\nstatement_seconds_max = 3\nrequest_seconds_max = 12");
     let server = Setup::replica(address_of(&[&primary, &standby], DATABASE)).model(&model).start();
     let address = server.address;
-    // The primary still works. On a busy machine, a statement may exceed the limit in any case.
+    // The primary still works. A slow one answers within three seconds, but for a rare statement; a hung one never.
     let create = move || {
         wait_until("a note is created", || {
             create_note(address).header("Location").map(str::to_owned)
