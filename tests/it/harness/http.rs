@@ -203,6 +203,13 @@ impl Client {
         answer
     }
 
+    /// Waits until the text has arrived, and leaves it unread.
+    pub fn wait_for(&mut self, text: &str) {
+        while !String::from_utf8_lossy(&self.buffer).contains(text) {
+            assert!(self.read_more(), "closed without {text:?}");
+        }
+    }
+
     /// Everything until the server closes the connection.
     pub fn read_to_close(&mut self) -> Vec<u8> {
         while self.read_more() {}
