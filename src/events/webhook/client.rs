@@ -58,7 +58,7 @@ pub const NO_SECRET: &str = "the secret of the webhook cannot be opened";
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
-    /// The client cannot be made: no trust anchors, no runtime.
+    /// The client cannot be made: no runtime, no TLS.
     Setup(String),
     /// No key of the server opens the secret of the webhook.
     NoSecret,
@@ -141,7 +141,8 @@ pub struct SendLimits {
 pub struct WebhookClient {
     policy: AddressPolicy,
     resolver: SystemResolver,
-    tls: TlsConnector,
+    /// Made at the first HTTPS URL, since many servers have no webhook.
+    tls: Arc<OnceLock<TlsConnector>>,
 }
 
 impl fmt::Debug for WebhookClient {
@@ -151,9 +152,8 @@ impl fmt::Debug for WebhookClient {
 }
 
 impl WebhookClient {
-    pub fn new(policy: AddressPolicy) -> Result<Self, SendError> {
-        let tls = TlsConnector::from(Arc::new(tls_config()?));
-        Ok(Self { policy, resolver: SystemResolver::new(), tls })
+    pub fn new(policy: AddressPolicy) -> Self {
+        Self { policy, resolver: SystemResolver::new(), tls: Arc::default() }
     }
 
     pub async fn send(
@@ -172,7 +172,7 @@ impl WebhookClient {
             }
             let name = ServerName::try_from(target.host.clone());
             let name = name.map_err(|_| SendError::InvalidUrl)?;
-            let stream = self.tls.connect(name, stream).await;
+            let stream = self.tls()?.connect(name, stream).await;
             let stream = stream.map_err(|error| SendError::Tls(error.to_string()))?;
             exchange(stream, post, limits.send_until).await
         };
@@ -180,6 +180,14 @@ impl WebhookClient {
             Ok(answer) => answer,
             Err(_) => Err(SendError::TimedOut),
         }
+    }
+
+    fn tls(&self) -> Result<&TlsConnector, SendError> {
+        if let Some(tls) = self.tls.get() {
+            return Ok(tls);
+        }
+        let made = TlsConnector::from(Arc::new(tls_config()?));
+        Ok(self.tls.get_or_init(|| made))
     }
 }
 

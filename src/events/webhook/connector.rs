@@ -148,6 +148,8 @@ mod tests {
     use std::cell::Cell;
     use std::net::TcpListener;
 
+    use tokio::net::TcpSocket;
+
     use super::*;
 
     /// Answers each resolution with the next list; the last one for ever.
@@ -230,7 +232,10 @@ mod tests {
 
     #[test]
     fn connector_tries_eight_addresses() {
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, and not listening: it refuses connections, and nobody else gets it.
+        let reserved = TcpSocket::new_v4().unwrap();
+        reserved.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let closed = reserved.local_addr().unwrap();
         let (_kept, open) = listen();
         for (before, expected) in [(7, Ok(open)), (8, Err(ReceiverConnectError::Unreachable))] {
             let mut addresses = vec![closed; before];

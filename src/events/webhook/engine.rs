@@ -104,12 +104,10 @@ impl WebhookEngine {
         let runtime = runtime.map_err(|error| OpenError::new(error.to_string()))?;
         let model = &self.state.model;
         let policy = AddressPolicy::new(model.server.allows_private_webhooks());
-        let client =
-            WebhookClient::new(policy).map_err(|error| OpenError::new(error.to_string()))?;
         let attempts = AttemptContext {
             model: Arc::clone(model),
             store: store.delivery_worker(),
-            client,
+            client: WebhookClient::new(policy),
             secrets: self.secrets.clone(),
             metrics: Arc::clone(&self.state.metrics),
             log: self.state.log.clone(),

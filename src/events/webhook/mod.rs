@@ -42,7 +42,7 @@ pub fn send_once(
             let send_until = SendDeadline::after(ATTEMPT_MAX);
             let limits = SendLimits { attempt_max: ATTEMPT_MAX, send_until };
             let answer = runtime
-                .block_on(async { WebhookClient::new(policy)?.send(url, request, limits).await });
+                .block_on(async { WebhookClient::new(policy).send(url, request, limits).await });
             // A resolution that still runs is not waited for.
             runtime.shutdown_background();
             answer

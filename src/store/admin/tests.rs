@@ -242,7 +242,7 @@ fn admin_store_commit_waiting_for_a_standby_is_outcome_unknown() {
     cluster.restart("fast");
     let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
     let database = Database::parse(&address, &LibpqEnvironment::default()).unwrap();
-    let model = model(&format!("{THINGS}\n[server.limits]\nrequest_seconds_max = 2\n"));
+    let model = model(&format!("{THINGS}\n[server.limits]\nrequest_seconds_max = 4\n"));
     let calls: [Call; 3] = [
         |admin_store, model| admin_store.write(&create(model, "ann")).map(drop),
         |admin_store, _| admin_store.write_system_value("key", "one"),

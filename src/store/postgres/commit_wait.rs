@@ -55,8 +55,12 @@ pub struct CommitGuard<'a> {
 }
 
 impl CommitGuard<'_> {
+    /// The connection that the last step of the start has given back to the pool, or a new one.
     pub async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
-        Ok(self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await?)
+        match self.pool.pop_idle() {
+            Some(connection) => Ok(connection),
+            None => Ok(self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await?),
+        }
     }
 
     /// Commits a transaction that changes no table, and waits until it is confirmed.
@@ -72,7 +76,10 @@ impl CommitGuard<'_> {
                         self.display_url
                     ))))
                 }
-                Ok(()) | Err(_) => Ok(()),
+                Ok(()) | Err(_) => {
+                    self.pool.push_idle(connection);
+                    Ok(())
+                }
             }
         };
         self.guard_commit(probe).await

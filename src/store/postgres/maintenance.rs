@@ -39,7 +39,7 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout of a search for the primary.
 const PRIMARY_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// At shutdown, how long to wait for the removal of the server's registration.
-const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of one renewal (heartbeat); the next one opens a new connection.
 const RENEW_MAX: Duration = Duration::from_secs(15);
 

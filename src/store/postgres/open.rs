@@ -175,7 +175,10 @@ impl StartupMigration<'_> {
         let done = migrate_in_transaction(&mut driver, work).await;
         let trouble = driver.error_class();
         let error = match done {
-            Ok(done) => return Ok(Ok(done)),
+            Ok(done) => {
+                self.commits.pool.push_idle(connection);
+                return Ok(Ok(done));
+            }
             Err(error) => error,
         };
         driver.rollback_uncommitted().await;

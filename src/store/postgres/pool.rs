@@ -336,7 +336,14 @@ impl ConnectionPool {
         idle < self.slots.available_permits() + own
     }
 
-    fn pop_idle(&self) -> Option<Box<DatabaseConnection>> {
+    /// Keeps a connection for the next request: it is intact, and in no transaction.
+    pub fn push_idle(&self, connection: Box<DatabaseConnection>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.metrics.idle.increment();
+    }
+
+    /// Takes an idle connection without a slot.
+    pub fn pop_idle(&self) -> Option<Box<DatabaseConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.primary.generation();
         // Sessions of a primary that was left are closed, also those that no request would take.
@@ -450,8 +457,7 @@ impl ConnectionLease {
     /// Returns the connection to the pool: it is intact, and in no transaction.
     pub fn return_to_pool(mut self) {
         if let Some(connection) = self.connection.take_if(|kept| kept.is_usable()) {
-            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            self.pool.metrics.idle.increment();
+            self.pool.push_idle(connection);
         }
     }
 
@@ -468,8 +474,7 @@ impl ConnectionLease {
                 return;
             }
             connection.is_unreplicated.store(false, Ordering::Relaxed);
-            pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            pool.metrics.idle.increment();
+            pool.push_idle(connection);
             drop(permit);
         });
     }

@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender, Proxy};
 use super::{model, postgres_address, proxied_url};
 use crate::harness::{
-    FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, is_soak, wait_until,
+    ClosedPort, FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, is_soak, wait_until,
 };
 
 /// The start fails with this message, well before a supervisor gives up on it.
@@ -27,10 +27,8 @@ fn assert_start_fails(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) 
 
 #[test]
 fn start_without_a_listening_database_fails() {
-    // The port stays reserved while this socket is bound to it.
-    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    held.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    let port = held.local_addr().unwrap().as_socket().unwrap().port().to_string();
+    let closed = ClosedPort::reserve();
+    let port = closed.address.port().to_string();
     let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
     assert_start_fails(
         Setup::replica(address),

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use super::{CSV, Export, ExportEnd, NDJSON, start_with_entries, wait_for_metric};
+use super::{CSV, Export, ExportEnd, NDJSON, PATIENT, start_with_entries, wait_for_metric};
 use crate::harness::{Backend, Server, is_soak};
 
 const GROWTH_MAX: u64 = 16 << 20;
@@ -57,7 +57,7 @@ on_every_backend! {
 
     /// Each has a connection and, with SQLite, a thread, and a few buffered chunks.
     fn export_memory_is_small_for_each_of_many(backend: Backend) {
-        let server = start_with_entries(backend, 40_000, "streams_per_caller_max = 100");
+        let server = start_with_entries(backend, 40_000, &format!("streams_per_caller_max = 100\n{PATIENT}"));
         assert_eq!(server.get("/entries?limit=1").status, 200);
         let before = process_memory_bytes(&server, "VmRSS");
         reset_peak_memory(&server);

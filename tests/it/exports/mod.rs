@@ -19,6 +19,10 @@ use crate::harness::{Backend, Server, Setup, TIMEOUT, run_sql, wait_until};
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 
+/// Limits with which an export that waits for its client is not cut, however slow the machine is.
+const PATIENT: &str =
+    "stream_idle_seconds_max = 600\nsend_seconds_max = 600\nstream_seconds_max = 3600";
+
 /// A server whose `entries` have this many rows of about 400 bytes each.
 pub fn start_with_entries(backend: Backend, rows: usize, limits: &str) -> Server {
     let server = Setup::new(backend).model(&model(limits)).start();

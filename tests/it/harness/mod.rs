@@ -5,6 +5,7 @@
 //! `NOUNS_…` variable and no `nouns.toml` of the developer reaches a test.
 
 mod backend;
+mod closed_port;
 mod event_parser;
 mod event_source;
 mod fake_clock;
@@ -31,6 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use backend::{Backend, run_sql};
+pub use closed_port::ClosedPort;
 pub use event_parser::StreamEvent;
 pub use event_source::{ConnectError, EventSource, Received, StreamEnd};
 pub use fake_clock::FakeClock;

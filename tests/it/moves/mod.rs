@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Answer, Backend, EXECUTABLE, FinishedProcess, Folder, Person, Process, Server, Setup, run_sql,
+    wait_until,
 };
 
 /// Every type of field, nested resources, references and both kinds of ids.
@@ -296,5 +297,9 @@ fn filled(backend: Backend) -> (Server, [Person; 2]) {
     let clerk = Person::new("clara", "correct horse battery");
     server.add_user(&clerk, &["clerk"]);
     Session { server: &server, login: admin.basic() }.fill();
+    let positions = "SELECT count(*) FROM nouns_webhook_positions";
+    wait_until("the webhook has its position", || {
+        (run_sql(backend, server.folder(), positions).trim() == "1").then_some(())
+    });
     (server, [admin, clerk])
 }

@@ -67,7 +67,7 @@ fn openapi_documents_are_valid_for_openapi_spec_validator() {
     let folder = Folder::new();
     let mut command = python("openapi-spec-validator");
     command.args(["--schema", "3.1"]).args(write_documents(&folder));
-    assert_success(&Process::spawn(&mut command).end());
+    assert_success(&Process::spawn(&mut command).end_within(PROGRAM_LIMIT));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn openapi_documents_pass_redocly_lint_without_errors() {
     command.arg(redocly).arg("lint").args(&files).current_dir(folder.path());
     // It looks for newer versions of itself otherwise, and counts its users.
     command.env("REDOCLY_TELEMETRY", "off").env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true");
-    assert_success(&Process::spawn(&mut command).end());
+    assert_success(&Process::spawn(&mut command).end_within(PROGRAM_LIMIT));
 }
 
 /// Performs every operation of the document with its examples.
@@ -89,7 +89,7 @@ fn walk(server: &Server, authorization: Option<&str>, document: &str) {
     let header = authorization
         .map_or_else(|| "X-Nobody: 1".to_owned(), |login| format!("Authorization: {login}"));
     command.arg(header).arg(document);
-    let ended = Process::spawn(command.current_dir(server.folder())).end();
+    let ended = Process::spawn(command.current_dir(server.folder())).end_within(PROGRAM_LIMIT);
     assert_success(&ended);
     assert!(ended.stdout.lines().count() > 20, "{}", ended.stdout);
 }

@@ -228,7 +228,7 @@ fn private_key_without_read_permission_is_refused() {
     let folder = Folder::new();
     CertificatePair::new().write(folder.path());
     // Root may read everything, so another user runs the server.
-    let script = "chmod 711 . && chmod 000 key.pem && exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+    let script = "cp \"$1\" nouns && chmod 711 . && chmod 000 key.pem && exec setpriv --reuid=65534 --regid=65534 --clear-groups \
         \"$0\" serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem";
     let mut command = Command::new("sh");
     let is_root = fs::metadata("/proc/self")
@@ -238,14 +238,12 @@ fn private_key_without_read_permission_is_refused() {
     let script = if is_root {
         script
     } else {
-        "chmod 000 key.pem && exec \"$0\" serve --tls-cert cert.pem --tls-key key.pem"
+        "cp \"$1\" nouns && chmod 000 key.pem && exec \"$0\" serve --tls-cert cert.pem --tls-key key.pem"
     };
-    let copy = folder.path().join("nouns");
-    fs::copy(EXECUTABLE, &copy).unwrap();
-    let ended = Process::spawn(
-        command.args(["-c", script]).arg("./nouns").current_dir(folder.path()).env_clear(),
-    )
-    .end();
+    // The shell copies it: while this process had it open for writing, a process that another test starts would have so too,
+    // and such a file cannot be executed.
+    command.args(["-c", script, "./nouns", EXECUTABLE]);
+    let ended = Process::spawn(command.current_dir(folder.path()).env_clear()).end();
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(
         ended.stderr.starts_with("nouns: --tls-key: cannot read key.pem (Permission denied"),

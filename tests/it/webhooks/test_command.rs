@@ -12,7 +12,9 @@ use regex::Regex;
 
 use super::receiver::{Receiver, ReceiverAction};
 use super::verify_signature;
-use crate::harness::{CertificatePair, EXECUTABLE, FinishedProcess, Folder, Stopwatch, run_nouns};
+use crate::harness::{
+    CertificatePair, ClosedPort, EXECUTABLE, FinishedProcess, Folder, Stopwatch, run_nouns,
+};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -175,8 +177,8 @@ fn webhook_test_broken_answers_are_failures() {
         assert_eq!(ended.code, Some(1), "{action:?}");
         assert!(message.is_match(&ended.stderr), "{action:?}: {}", ended.stderr);
     }
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let ended = send_to(&format!("http://{closed}/"));
+    let closed = ClosedPort::reserve();
+    let ended = send_to(&format!("http://{}/", closed.address));
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.ends_with("the host does not accept connections\n"), "{}", ended.stderr);
 }
