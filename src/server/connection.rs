@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use super::bind::ListenerKind;
 use super::http2_frames::PREFACE;
 use super::requests::{ConnectionContext, RequestService};
-use super::watchdog::{ConnectionEvent, ConnectionWatchdog, until_ended};
+use super::watchdog::{ConnectionEvent, ConnectionWatchdog, until_aborted};
 use super::watched_stream::{ByteStream, WatchedStream};
 use super::{http1, http2};
 use crate::wire::PeerConnection;
@@ -43,9 +43,9 @@ pub(super) async fn serve<S>(
     let is_http2 = match info.protocol {
         Protocol::Http2 => true,
         Protocol::Undetermined if shared.http2_prior_knowledge => {
-            match until_ended(&watch, begins_with_preface(&mut stream)).await {
-                Some(is_http2) => is_http2,
-                None => return,
+            match until_aborted(&watch, begins_with_preface(&mut stream)).await {
+                Ok(is_http2) => is_http2,
+                Err(_) => return,
             }
         }
         Protocol::Http1 | Protocol::Undetermined => false,

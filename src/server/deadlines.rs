@@ -16,7 +16,7 @@ pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// The deadline of large heads and responses under memory pressure.
 const PRESSURE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a head, once begun, may still arrive during a shutdown.
+/// How long the first request of a connection, or the rest of a head or handshake, may still arrive during a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The time of a worker: the number of its sweeps.

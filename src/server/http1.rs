@@ -66,8 +66,13 @@ where
             // Before the connection is drained: bytes that have arrived are a request, or the start of one.
             match stream.poll_head(cx, head_bytes_max) {
                 Poll::Ready(read) => Poll::Ready(read.err().map(|_| EndCause::Disconnected)),
-                // The rest of a head may still arrive; the sweep decides how long to wait.
-                Poll::Pending if ask == WatchdogSignal::Drain && !stream.has_pending() => {
+                // The first request of a new connection may still arrive, and the rest of a head; the sweep decides
+                // how long to wait.
+                Poll::Pending
+                    if ask == WatchdogSignal::Drain
+                        && watch.phase() != ConnectionPhase::Fresh
+                        && !stream.has_pending() =>
+                {
                     Poll::Ready(Some(EndCause::Drained))
                 }
                 Poll::Pending => Poll::Pending,

@@ -15,7 +15,7 @@ mod worker_connections;
 
 pub(super) use self::exchange::{Exchange, InFlightChunk};
 pub(super) use self::phase::{AbortCause, ConnectionEvent, ConnectionPhase, WatchdogSignal};
-pub(super) use self::run_until::{poll_sockets, until_aborted, until_ended};
+pub(super) use self::run_until::{poll_sockets, until_aborted};
 pub(super) use self::state::ConnectionWatchdog;
 pub(super) use self::worker_connections::WorkerConnections;
 

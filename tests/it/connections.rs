@@ -1,8 +1,8 @@
 //! The end of a connection: by its client, by timeouts, by limits; and its line in the log.
 //!
 //! `framing` tests the messages.
-//! Timeouts are set to one second, and a test only asserts that no connection is closed earlier; how
-//! much later depends on the machine.
+//! Timeouts are set to one second, or to three where a busy machine may need one between two steps of a test. A
+//! test only asserts that no connection is closed earlier; how much later depends on the machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -73,18 +73,18 @@ fn wait_for_close(mut client: Client, began: Instant) -> (String, Duration) {
 
 #[test]
 fn head_timeout_is_408_or_a_silent_close() {
-    let server = start_with("header_seconds_max = 1");
-    let second = Duration::from_secs(1);
+    let server = start_with("header_seconds_max = 3");
+    let limit = Duration::from_secs(3);
     // A connection that never sent a byte is closed without a response.
     let began = Instant::now();
     let (text, took) = wait_for_close(server.client(), began);
-    assert!(text.is_empty() && took >= second, "{took:?} {text}");
+    assert!(text.is_empty() && took >= limit, "{took:?} {text}");
 
     let began = Instant::now();
     let mut client = server.client();
     client.write(b"GET / HTTP/1.1\r\nHos");
     let answer = client.read_answer(false);
-    assert!(began.elapsed() >= second);
+    assert!(began.elapsed() >= limit);
     assert_eq!((answer.status, answer.problem().as_str()), (408, "too-slow"));
     assert!(client.is_closed());
 }
@@ -92,7 +92,7 @@ fn head_timeout_is_408_or_a_silent_close() {
 /// Slowloris: the timeout runs from the first byte, so single bytes do not extend it.
 #[test]
 fn head_timeout_is_not_extended_by_single_bytes() {
-    let server = start_with("header_seconds_max = 1");
+    let server = start_with("header_seconds_max = 3");
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_nonblocking(true).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();

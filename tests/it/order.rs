@@ -318,7 +318,9 @@ on_every_backend! {
 /// that takes its number only then.
 #[test]
 fn change_log_create_that_waited_is_numbered_after_its_wait() {
-    let server = Setup::new(Backend::Postgres).model(BADGES).start();
+    // The create waits until the test has seen it wait.
+    let model = BADGES.replace("[server]", "[server]\nlimits.statement_seconds_max = 60");
+    let server = Setup::new(Backend::Postgres).model(&model).start();
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND wait_event_type = 'Lock'";
     let bodies = [

@@ -158,9 +158,9 @@ fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> FinishedProces
 #[test]
 fn synchronous_standby_failover_keeps_every_answered_write() {
     let primary = OwnPostgres::start();
-    let server = serve(&primary, "request_seconds_max = 4");
+    let server = serve(&primary, "request_seconds_max = 10");
     let folder = Folder::new();
-    std::fs::write(folder.path().join("model.toml"), model("request_seconds_max = 4")).unwrap();
+    std::fs::write(folder.path().join("model.toml"), model("request_seconds_max = 10")).unwrap();
     let standby = primary.start_synchronous_standby();
 
     let before = each_write(&server, "before");

@@ -61,8 +61,9 @@ process.on('uncaughtException', async error => {
   process.exit(1)
 })
 
-// Some waits have no limit of their own, and a browser may stop answering.
-const SCRIPT_MS_MAX = 10 * 60 * 1000
+// Some waits have no limit of their own, and a browser may stop answering. Just below SCRIPT_LIMIT of
+// tests/it/browsers/page_scripts.rs, which kills this process without a word about the browser.
+const SCRIPT_MS_MAX = 25 * 60 * 1000
 setTimeout(() => {
   throw new Error(`the script did not end within ${SCRIPT_MS_MAX} ms`)
 }, SCRIPT_MS_MAX).unref()

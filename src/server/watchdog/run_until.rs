@@ -13,28 +13,8 @@ pub async fn poll_sockets() {
     tokio::task::yield_now().await;
 }
 
-/// Runs a future until it is done, or the watchdog ends the connection. Bytes that arrived before the
-/// drain are read first: they may be a request.
-pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let done = poll_fn(|cx| match watch.poll_signal(cx) {
-        WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
-        WatchdogSignal::Drain | WatchdogSignal::Abort(_) => Poll::Ready(None),
-    })
-    .await;
-    if done.is_some() || watch.is_aborted() {
-        return done;
-    }
-    poll_sockets().await;
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
 /// Runs a future until it is done, or the watchdog aborts the connection: the error is the cause. A drain gives
-/// it the time that a stop waits for heads and handshakes.
+/// it the time that a stop waits for first requests, heads and handshakes.
 pub async fn until_aborted<F: Future>(
     watch: &ConnectionWatchdog,
     future: F,

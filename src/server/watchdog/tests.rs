@@ -1,10 +1,8 @@
 //! Tests of the timeouts of each kind of connection, in sweeps.
 
 use std::future::ready;
-use std::io;
 use std::rc::Rc;
 
-use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
 
 use super::state::HANDSHAKES_SOFT_MAX;
@@ -403,24 +401,6 @@ fn chunks_do_not_count_as_requests_and_may_outlive_their_request() {
     watch.record_flush();
     assert_eq!(watch.phase(), ConnectionPhase::Idle);
     sweep(&mut watches, MemoryPressure::None);
-}
-
-/// Bytes that arrived before the stop may be a whole request. The runtime has not polled the socket yet.
-#[test]
-fn draining_connection_reads_bytes_that_arrived_before_the_stop() {
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
-    let watch = ConnectionWatchdog::new(&Rc::default());
-    watch.set_signal(WatchdogSignal::Drain);
-    runtime.block_on(async {
-        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut ours = tokio::net::UnixStream::from_std(ours).unwrap();
-        io::Write::write_all(&mut theirs, b"x").unwrap();
-        assert_eq!(until_ended(&watch, ours.read_u8()).await.unwrap().unwrap(), b'x');
-        assert_eq!(until_ended(&watch, std::future::pending::<&str>()).await, None);
-        watch.set_signal(WatchdogSignal::Abort(AbortCause::Shutdown));
-        assert_eq!(until_ended(&watch, ready("read")).await, None);
-    });
 }
 
 /// A client may have sent the rest of its handshake.

@@ -11,6 +11,7 @@ use super::cross_origin_attempts::{
 };
 use super::{
     ANN, REALMS, create_ann, foreign_site, logged_count, logged_requests, start_store, stored_data,
+    watcher,
 };
 use crate::harness::{Backend, Server, wait_until};
 
@@ -159,6 +160,11 @@ impl<'a> VisitorSession<'a> {
     }
 
     fn run_attempt(&self, attempt: &CrossOriginAttempt) -> Value {
+        // The test reads the log late: after this line, all requests before the attempt are in it.
+        let watcher = watcher().basic();
+        let answer = self.server.request("GET /nothing", &[("Authorization", &watcher)], "");
+        let last = answer.header("X-Request-Id").unwrap();
+        wait_until("the line is logged", || self.server.log().contains(last).then_some(()));
         let seen = logged_count(self.server);
         let Self { victim, item, .. } = self;
         let script = attempt.script;

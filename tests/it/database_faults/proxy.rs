@@ -283,10 +283,12 @@ async fn forward_connection(
     loop {
         let [server, database] = &mut ends;
         let (from, is_open) = tokio::select! {
-            is_open = server.read() => (0, is_open),
-            is_open = database.read() => (1, is_open),
+            // Nothing passes after an outage, also what can be read already.
+            biased;
             _ = round.changed() => return close(ends).await,
             _ = outages.changed() => return close(ends).await,
+            is_open = server.read() => (0, is_open),
+            is_open = database.read() => (1, is_open),
         };
         let next =
             if is_open { forward(&mut ends, from, shared).await } else { AfterMessage::Close };

@@ -86,8 +86,10 @@ impl Injection<'_> {
         let (mut written, mut synced) = (0, 0);
         for line in fs::read_to_string(folder.join(OUTPUT)).unwrap().lines() {
             let Some((call, done)) = line.rsplit_once(" = ") else { continue };
+            // A delayed call is followed by `(DELAYED)`.
+            let result = done.split(' ').next().unwrap_or_default();
             // The last call may be incomplete.
-            let Ok(count) = done.parse::<u64>() else { continue };
+            let Ok(count) = result.parse::<u64>() else { continue };
             if call.contains("sync(") {
                 synced = written;
             } else if call.contains(" pwrite64(") && call.contains("-wal>") {

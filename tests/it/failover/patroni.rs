@@ -20,7 +20,7 @@ fn kills() -> usize {
 }
 
 fn start_servers(cluster: &PatroniCluster) -> [Server; 2] {
-    let primary = cluster.primary().unwrap();
+    let primary = wait_until("there is a primary", || cluster.primary());
     primary.sql("postgres", "CREATE ROLE nouns LOGIN PASSWORD 'PASSWORD'");
     primary.sql("postgres", "CREATE DATABASE shop OWNER nouns ENCODING UTF8 TEMPLATE template0");
     let passfile = cluster.write_passfile("nouns", "PASSWORD");
@@ -78,13 +78,15 @@ fn patroni_primaries_killed_under_load_lose_and_repeat_no_write() {
         load.end();
         clients.into_iter().for_each(|client| client.join().unwrap());
         let newest = "SELECT max(sequence) FROM nouns_changes WHERE resource IN ('note', 'beat')";
-        let newest = cluster.primary().unwrap().sql("shop", newest);
+        let primary = wait_until("there is a primary", || cluster.primary());
+        let newest = primary.sql("shop", newest);
         *last.lock().unwrap() = Some(newest.trim().parse().unwrap());
         reader.join().unwrap()
     });
     let totals = load.into_totals();
     println!("patroni: {} kills, {totals}, {reconnects} reconnects of the stream", kills());
-    let log = totals.assert_stored_once(&cluster.primary().unwrap(), "shop");
+    let primary = wait_until("there is a primary", || cluster.primary());
+    let log = totals.assert_stored_once(&primary, "shop");
     let sequences: Vec<_> = log.iter().map(|(sequence, ..)| *sequence).collect();
     assert_eq!(events, sequences, "the stream has every change once and in order");
 }

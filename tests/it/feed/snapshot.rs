@@ -18,6 +18,8 @@ const MODEL: &str = r#"
 title = "Shop"
 [server.limits]
 streams_per_caller_max = 100
+# A test compares a whole body, which must have no heartbeat.
+heartbeat_seconds = 600
 [resources.entry]
 id = "integer"
 [resources.entry.fields]
@@ -253,7 +255,7 @@ fn snapshot_with_a_transaction_in_flight_has_each_change_once() {
 /// A stream that transactions in flight hold back waits for the tail, and the tail polls less and less.
 #[test]
 fn snapshot_during_a_long_transaction_does_not_poll_often_on_postgres() {
-    let model = MODEL.replace("[server.limits]", "[server.limits]\nheartbeat_seconds = 1");
+    let model = MODEL.replace("heartbeat_seconds = 600", "heartbeat_seconds = 1");
     let server = Setup::new(Backend::Postgres).model(&model).start();
     create(&server, 1);
     let held = OpenTransaction::begin(server.folder(), HELD_ENTRY);

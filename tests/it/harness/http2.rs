@@ -147,7 +147,7 @@ impl Http2 {
     /// Waits until the server has read everything that was sent.
     pub fn ping(&mut self) {
         self.send(Self::PING, 0, 0, b"are you?");
-        assert!(self.read_until(|frame| frame.kind == Self::PING));
+        assert!(self.read_until(|frame| frame.kind == Self::PING && frame.is_end()));
     }
 
     /// The next frame; `None` when the connection has ended.
@@ -172,6 +172,8 @@ impl Http2 {
                 }
                 self.send(Self::SETTINGS, 1, 0, b"");
             }
+            // RFC 9113 §6.7. The server may disconnect a client that does not acknowledge its pings.
+            Self::PING if !frame.is_end() => self.send(Self::PING, 1, 0, &frame.payload),
             _ => {}
         }
         Some(frame)

@@ -16,8 +16,11 @@ fn get(client: &mut Client) -> u16 {
 /// left either.
 #[test]
 fn file_descriptor_limit_below_connection_limit_refuses_the_rest() {
+    // The last of the clients sends its request after the responses to all others.
+    let model = "title = \"Store\"\n[server.limits]\nheader_seconds_max = 120\nidle_seconds_max = 600\n\
+        [resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"email\" }\n";
     let few = ["sh", "-c", r#"ulimit -n 300; exec "$0" "$@""#];
-    let server = Setup::new(Backend::Sqlite).run_under(&few).start();
+    let server = Setup::new(Backend::Sqlite).model(model).run_under(&few).start();
     let log =
         wait_until("it is said", || Some(server.log()).filter(|log| log.contains("open files")));
     assert!(

@@ -71,7 +71,9 @@ fn memory_bytes_max_ends_small_requests_that_are_slow() {
 /// it again.
 #[test]
 fn memory_bytes_max_counts_the_values_of_a_patch_until_it_is_applied() {
-    let model = "title = \"Values\"\n[resources.thing.fields]\ndata = { type = \"json\" }\n";
+    // The patch waits for the row until the test has seen it wait.
+    let model = "title = \"Values\"\n[server.limits]\nstatement_seconds_max = 60\n\
+        [resources.thing.fields]\ndata = { type = \"json\" }\n";
     let server = Setup::new(Backend::Postgres).model(model).start();
     let path = server.create("/things", r#"{"thing":{"data":1}}"#);
     let lock = "BEGIN; SELECT 1 FROM things FOR UPDATE;\n";

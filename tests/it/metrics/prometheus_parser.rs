@@ -5,8 +5,16 @@
 //! counter ends in `_total`, and no series occurs twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use regex::Regex;
+
+// Compiled once: in a debug build that takes long, and a scrape has hundreds of samples.
+static SAMPLE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([^ ]+)$"#).unwrap());
+static LABEL: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\"n])*)"(,|$)"#).unwrap()
+});
 
 /// One scrape.
 #[derive(Debug)]
@@ -77,15 +85,12 @@ impl Scrape {
 
 impl Sample {
     fn read(line: &str) -> Self {
-        let form = Regex::new(r#"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([^ ]+)$"#).unwrap();
-        let found = form.captures(line).unwrap_or_else(|| panic!("no sample: {line}"));
+        let found = SAMPLE.captures(line).unwrap_or_else(|| panic!("no sample: {line}"));
         let mut labels = BTreeMap::new();
         let mut rest = found.get(2).map_or("", |inside| inside.as_str());
-        let label =
-            Regex::new(r#"^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\"n])*)"(,|$)"#).unwrap();
         assert!(found.get(2).is_none_or(|inside| !inside.is_empty()), "{line}");
         while !rest.is_empty() {
-            let found = label.captures(rest).unwrap_or_else(|| panic!("no label: {rest}: {line}"));
+            let found = LABEL.captures(rest).unwrap_or_else(|| panic!("no label: {rest}: {line}"));
             let is_new = labels.insert(found[1].to_owned(), found[2].to_owned()).is_none();
             assert!(is_new, "a label comes twice: {line}");
             rest = &rest[found[0].len()..];

@@ -10,6 +10,9 @@ use crate::harness::{Answer, Backend, Client, ForeignLock, Server, Setup, Stopwa
 /// How long the server waits for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
 
+/// What a test sees later than this of a server on SQLite, whose writer waits that long, is inconclusive.
+const SQLITE_LOCKED_MAX: Duration = Duration::from_secs(4);
+
 /// Sends this many writes concurrently, each on its own connection; returns their responses as they
 /// arrive.
 fn write_concurrently(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
@@ -32,6 +35,45 @@ fn start_limited(backend: Backend, limit: &str) -> Server {
          name = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n"
     );
     Setup::new(backend).model(&model).start()
+}
+
+/// One request executes, one waits, and the rest are refused. Returns false when the machine was so slow that the
+/// writer may have given up waiting for the lock.
+fn exceed_the_admission_limit(backend: Backend) -> bool {
+    // On PostgreSQL the wait for a lock is limited like a statement.
+    let server = start_limited(backend, "requests_max = 1\nstatement_seconds_max = 60");
+    server.create("/customers", ANN);
+    let lock = ForeignLock::hold(&server);
+    let (began, waited) = (Stopwatch::start(), Instant::now());
+    let is_late = || backend == Backend::Sqlite && waited.elapsed() > SQLITE_LOCKED_MAX;
+    let answers = write_concurrently(&server, 3);
+    let refused = answers.recv().unwrap();
+    if is_late() {
+        return false;
+    }
+    assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"));
+    assert_eq!(refused.header("Retry-After"), Some("1"));
+    // Now one executes and one waits, until the lock is released.
+    for _ in 0..3 {
+        let (read, write) = (server.get("/customers"), server.post("/customers", ANN));
+        if is_late() {
+            return false;
+        }
+        assert_eq!((read.problem().as_str(), write.problem().as_str()), ("busy", "busy"));
+        // Requests that need no data need no admission.
+        assert_eq!(server.get("/").status, 200);
+        assert_eq!(server.get("/-/health").status, 200);
+    }
+    let took = began.elapsed();
+    drop(lock);
+    let done: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    if is_late() {
+        return false;
+    }
+    assert!(took < LOCKED_MAX, "they waited {took:?}");
+    assert_eq!(done, [201, 201]);
+    assert_eq!(names(&server), 3);
+    true
 }
 
 /// The number of customers. With a deadline of one second, a busy machine may need several requests.
@@ -71,8 +113,14 @@ on_every_backend! {
     fn write_queued_beyond_its_deadline_is_dropped(backend: Backend) {
         let server = start_limited(backend, "request_seconds_max = 1");
         let lock = ForeignLock::hold(&server);
-        let (began, waited) = (Stopwatch::start(), Instant::now());
-        let answer = server.post("/customers", ANN);
+        // The deadline also limits the opening of a connection to PostgreSQL.
+        let (answer, began, waited) = wait_until("the database has the write", || {
+            let (began, waited) = (Stopwatch::start(), Instant::now());
+            let answer = server.post("/customers", ANN);
+            let is_unavailable = answer.status == 503 && answer.problem() == "unavailable";
+            let is_sent = backend == Backend::Sqlite || !is_unavailable;
+            is_sent.then_some((answer, began, waited))
+        });
         assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"));
         assert_eq!(answer.header("Retry-After"), Some("1"));
         assert!(waited.elapsed() >= Duration::from_secs(1), "{:?}", waited.elapsed());
@@ -95,26 +143,7 @@ on_every_backend! {
 
     /// One request executes, one waits, and the rest are refused at once (load shedding).
     fn admission_limit_reached_sheds_load(backend: Backend) {
-        let server = start_limited(backend, "requests_max = 1");
-        server.create("/customers", ANN);
-        let lock = ForeignLock::hold(&server);
-        let began = Stopwatch::start();
-        let answers = write_concurrently(&server, 3);
-        let refused = answers.recv().unwrap();
-        assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"));
-        assert_eq!(refused.header("Retry-After"), Some("1"));
-        // Now one executes and one waits, until the lock is released.
-        for _ in 0..3 {
-            assert_eq!(server.get("/customers").problem(), "busy");
-            assert_eq!(server.post("/customers", ANN).problem(), "busy");
-            // Requests that need no data need no admission.
-            assert_eq!(server.get("/").status, 200);
-            assert_eq!(server.get("/-/health").status, 200);
-        }
-        assert!(began.elapsed() < LOCKED_MAX, "they waited {:?}", began.elapsed());
-        drop(lock);
-        let done: Vec<_> = answers.iter().map(|answer| answer.status).collect();
-        assert_eq!(done, [201, 201]);
-        assert_eq!(names(&server), 3);
+        let is_conclusive = (0..20).any(|_| exceed_the_admission_limit(backend));
+        assert!(is_conclusive, "the machine was too slow each time");
     }
 }

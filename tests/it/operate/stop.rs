@@ -178,7 +178,7 @@ fn shutdown_does_not_wait_for_an_unfinished_handshake() {
     assert!(begun.elapsed() < STOP_MAX, "{:?}", begun.elapsed());
 }
 
-/// Completes heads that were begun before the stop. Returns false when that took nearly as long as the
+/// Completes heads that were begun before the stop, and sends the first one of a new connection. Returns false when that took nearly as long as the
 /// server waits for them, so that it may have closed their connections, or when a worker thread answered
 /// before it was notified of the stop.
 fn complete_heads_during_a_stop(server: Server) -> bool {
@@ -190,6 +190,7 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     assert_eq!(idle.request("GET /customers", &[], "").status, 200);
     let begun = Instant::now();
     wait_until("both wait without buffers", || (begun.elapsed() > STOP_GRACE).then_some(()));
+    let mut silent = server.client();
     let mut fresh = server.client();
     fresh.write(half);
     let mut kept = server.client();
@@ -210,7 +211,9 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     for client in [&mut parked, &mut fresh, &mut kept] {
         client.write(b"t: localhost\r\n\r\n");
     }
-    let clients = [("idle", idle), ("parked", parked), ("fresh", fresh), ("kept", kept)];
+    silent.write(whole);
+    let clients =
+        [("idle", idle), ("parked", parked), ("silent", silent), ("fresh", fresh), ("kept", kept)];
     let mut is_conclusive = true;
     for (name, mut client) in clients {
         if client.is_closed() {
@@ -245,8 +248,8 @@ fn complete_a_handshake_during_a_stop() -> bool {
     }
     let request = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
     session.writer().write_all(request).unwrap();
-    server.terminate();
     let stopped = Instant::now();
+    server.terminate();
     wait_until("the signal is heard", || {
         server.log().contains("shutting down: finishing").then_some(())
     });

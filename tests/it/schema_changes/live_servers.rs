@@ -136,8 +136,17 @@ fn server_renews_its_registration_while_its_sweep_waits() {
 #[test]
 fn server_whose_registration_was_deleted_logs_the_rules_that_were_dropped() {
     let server = start_strict();
-    run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
-    let looser = Setup::replica(server.database()).model(LOOSE).start();
+    // A renewal may bring the row back before the start looks.
+    let looser = wait_until("a start finds no row", || {
+        run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
+        match Setup::replica(server.database()).model(LOOSE).try_start_in(Folder::new()) {
+            Ok(looser) => Some(looser),
+            Err((ended, _)) => {
+                assert!(ended.stderr.contains("is used by servers"), "{ended:?}");
+                None
+            }
+        }
+    });
     let line = "counted it as stopped and gave up rules that it relies on";
     wait_until("it says so", || server.log().contains(line).then_some(()));
     assert!(server.log().contains("note.code: the values are unique"), "{}", server.log());

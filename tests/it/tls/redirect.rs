@@ -94,7 +94,7 @@ fn redirect_keeps_the_path_and_query() {
 
 #[test]
 fn redirect_without_a_valid_host_is_refused() {
-    let (_server, address) = start("limits = { target_bytes_max = 100, header_seconds_max = 1 }");
+    let (_server, address) = start("limits = { target_bytes_max = 100, header_seconds_max = 3 }");
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(100));
     let table = [
         ("GET / HTTP/1.1\r\n\r\n", 400),

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 
-use super::session::{MODEL, Session, hook};
+use super::session::{MODEL, Session, days_ago, hook};
 use crate::harness::{Answer, Backend, Masks, Setup, wait_until};
 
 on_every_backend! {
@@ -91,10 +91,10 @@ on_every_backend! {
         }
         let stays = session.insert_delivery(&kept, (41, "dead"));
         // More than one batch.
-        let (owner, time) = (path.rsplit('/').next().unwrap(), "2026-11-15T02:28:14.000000Z");
+        let (owner, time) = (path.rsplit('/').next().unwrap(), days_ago(backend, 0));
         let row = |number: u32| {
             let id = format!("01890a5d-ac96-774b-bcce-b3021000{number:04x}");
-            format!("('{id}', '{owner}', '{time}', '{time}', 1, {number}, 'x', '/customers/1', 'dead', 14)")
+            format!("('{id}', '{owner}', {time}, {time}, 1, {number}, 'x', '/customers/1', 'dead', 14)")
         };
         session.sql(&format!(
             "INSERT INTO nouns_deliveries (id, webhook_id, created_at, updated_at, version, sequence, type, subject, status, attempts) VALUES {}",

@@ -128,7 +128,12 @@ on_every_backend! {
         let customers: Vec<_> = (0..12).map(|number| server.create_customer(&number.to_string())).collect();
         wait_until("the stalled receiver has a request", || (stalled.connections() > 0).then_some(()));
         server.wait_for_deliveries(&hook, customers.len(), "delivered");
-        assert!(stalled.connections() <= 4, "{}", stalled.connections());
+        // An attempt that has timed out makes room for another one. The connections are counted first, so that each one
+        // beyond the four has an attempt that has ended.
+        let connections = stalled.connections();
+        let all = server.deliveries(&slow_hook);
+        let ended: u64 = all.iter().map(|one| one["attempts"].as_u64().unwrap()).sum();
+        assert!(connections <= 4 + usize::try_from(ended).unwrap(), "{connections} connections, {ended} ended");
         let failed = wait_until("an attempt has timed out", || {
             let all = server.deliveries(&slow_hook);
             all.into_iter().find(|one| one["attempts"] != 0)
@@ -247,14 +252,18 @@ on_every_backend! {
         let hook = server.create_hook(&receiver, &["customer.*"]);
         server.create_customer("Ann");
         let failed = wait_until("the first attempt has failed", || {
-            server.deliveries(&hook).into_iter().find(|one| one["attempts"] == 1)
+            server.deliveries(&hook).into_iter().find(|one| one["attempts"] != 0)
         });
-        assert_eq!(failed["status"], "pending");
-        assert!(!failed["error"].as_str().unwrap().contains("planted"), "{failed}");
-        wait_until("it is delivered", || {
+        // The second attempt follows in seconds: a busy machine may show only what that one has left.
+        if failed["attempts"] == 1 {
+            assert_eq!(failed["status"], "pending");
+            assert!(!failed["error"].as_str().unwrap().contains("planted"), "{failed}");
+        }
+        let delivered = wait_until("it is delivered", || {
             server.make_due();
             server.deliveries(&hook).into_iter().find(|one| one["status"] == "delivered")
         });
+        assert_eq!(delivered["attempts"], 2, "{delivered}");
         receiver.only_request();
     }
 

@@ -78,14 +78,15 @@ impl Session {
         run_sql(self.server.backend(), self.server.folder(), text)
     }
 
-    /// Inserts a delivery with its queue row, as the server does; returns its id.
+    /// Inserts a delivery with its queue row, as the server does; returns its id. It is dated now, since the server
+    /// deletes old ones.
     pub fn insert_delivery(&self, webhook: &str, (number, status): (u32, &str)) -> String {
         let id = format!("01890a5d-ac96-774b-bcce-b3020999{number:04x}");
         let webhook = webhook.rsplit('/').next().unwrap();
-        let time = "2026-11-15T02:28:14.000000Z";
+        let time = days_ago(self.server.backend(), 0);
         self.sql(&format!(
             "INSERT INTO nouns_deliveries (id, webhook_id, created_at, updated_at, version, sequence, type, subject, status, attempts, \
-             next_attempt, response_status, error) VALUES ('{id}', '{webhook}', '{time}', '{time}', 1, {number}, \
+             next_attempt, response_status, error) VALUES ('{id}', '{webhook}', {time}, {time}, 1, {number}, \
              'nouns.customer.created', '/customers/1', '{status}', 7, NULL, 500, 'answered 500')"
         ));
         let no = if self.server.backend() == Backend::Sqlite { "0" } else { "false" };
@@ -94,6 +95,14 @@ impl Session {
              VALUES ('{id}', '{webhook}', '/customers/1', {number}, '{{}}', 3, {no}, NULL, NULL)"
         ));
         id
+    }
+}
+
+/// A time as an SQL expression.
+pub fn days_ago(backend: Backend, days: u32) -> String {
+    match backend {
+        Backend::Sqlite => format!("strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-{days} days')"),
+        Backend::Postgres => format!("now() - interval '{days} days'"),
     }
 }
 
