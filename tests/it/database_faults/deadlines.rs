@@ -19,13 +19,15 @@ fn person(name: &str) -> (String, String) {
 fn commit_confirmed_after_the_deadline_is_outcome_unknown() {
     let mut bench = ProxiedServer::start_with(LIMITS, "sslmode=prefer");
     bench.create("/people", person("Ann").1);
+    let connection = bench.find_connection(&person("Ann"));
     let way = FaultKind::Delay(Duration::from_secs(6));
-    bench.proxy.plant_fault(Fault {
+    let fault = Fault {
         side: MessageSender::Database,
         number: 1,
         position: MessagePosition::Before,
         kind: way,
-    });
+    };
+    bench.proxy.plant_fault_on(Some(connection), fault);
     bench.proxy.accept_silently();
     let answer = bench.request(&person("Bob"));
     assert!(!bench.proxy.is_planted());
@@ -42,13 +44,15 @@ fn rollback_without_confirmation_does_not_delay_the_refusal() {
     let missing = "PUT /people/00000000-0000-7000-8000-000000000000";
     let request = (missing.to_owned(), r#"{"person":{"name":"Nobody"}}"#.to_owned());
     assert_eq!(bench.retry_unavailable(&request).status, 404);
+    let connection = bench.find_connection(&request);
     // Begin, bind, execute, sync, and then the rollback.
-    bench.proxy.plant_fault(Fault {
+    let fault = Fault {
         side: MessageSender::Server,
         number: 5,
         position: MessagePosition::Before,
         kind: FaultKind::Blackhole,
-    });
+    };
+    bench.proxy.plant_fault_on(Some(connection), fault);
     let start = Stopwatch::start();
     let answer = bench.request(&request);
     assert!(!bench.proxy.is_planted());

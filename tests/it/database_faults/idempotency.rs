@@ -84,21 +84,22 @@ fn try_run_with_fault(
     usual: &BaselineRun,
     fault: Fault,
 ) -> Option<char> {
-    // The connection is open, and its statements are prepared.
-    assert_eq!(
-        IdempotentRequest::new(fixture, kind).send(fixture).status,
-        usual.status,
-        "before {fault:?}"
-    );
+    // The first request opens the connection and prepares its statements, and the second shows which one it is.
+    for _ in 0..2 {
+        let request = IdempotentRequest::new(fixture, kind);
+        fixture.server.proxy.record_messages();
+        assert_eq!(request.send(fixture).status, usual.status, "before {fault:?}");
+    }
+    let connection = Some(fixture.server.proxy.sole_connection()?);
     let keyed = IdempotentRequest::new(fixture, kind);
     let before = fixture.server.counts();
-    fixture.server.proxy.plant_fault(fault);
+    fixture.server.proxy.plant_fault_on(connection, fault);
     let told = keyed.send(fixture);
     let is_met = !fixture.server.proxy.is_planted();
     if !is_met {
         assert_eq!(told.status, usual.status, "{fault:?}\n{told:?}");
     }
-    if !is_met || !fixture.has_usual_messages(usual, fault) {
+    if !is_met || !fixture.has_usual_messages(usual, fault, connection) {
         fixture.server.close_database_connections();
         return None;
     }

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
+use super::proxy::{ConnectionNumber, Fault, FaultKind, MessagePosition, MessageSender};
 use super::{ProxiedServer, RETRIES_MAX, StoredCounts};
 use crate::harness::Stopwatch;
 use crate::harness::{Answer, is_soak};
@@ -195,15 +195,33 @@ impl FaultFixture {
         panic!("{RETRIES_MAX} requests without a fault timed out");
     }
 
-    /// Whether the messages up to the fault were those of the baseline. Periodic work of the server and a
-    /// read that is sent again have messages of their own, and the fault then meets another one than was
-    /// meant.
-    pub(super) fn has_usual_messages(&self, usual: &BaselineRun, fault: Fault) -> bool {
+    /// The connection that serves requests of this kind, after the warm-up. `None` if the request timed out, or if
+    /// background work of the server had messages at the same time.
+    fn find_connection(&mut self, kind: RequestKind) -> Option<ConnectionNumber> {
+        let request = kind(self);
+        self.server.proxy.record_messages();
+        let status = self.server.request(&request).status;
+        let connection = self.server.proxy.sole_connection();
+        if connection.is_none() || self.may_time_out && status == 503 {
+            self.server.close_database_connections();
+            return None;
+        }
+        connection
+    }
+
+    /// Whether the messages up to the fault, of one connection or of all, were those of the baseline. A read that is
+    /// sent again has messages of its own, and the fault then meets another one than was meant.
+    pub(super) fn has_usual_messages(
+        &self,
+        usual: &BaselineRun,
+        fault: Fault,
+        connection: Option<ConnectionNumber>,
+    ) -> bool {
         let of_side = |messages: &[(MessageSender, char)]| -> Vec<char> {
             let sent = messages.iter().filter(|(side, _)| *side == fault.side);
             sent.map(|(_, kind)| *kind).take(fault.number).collect()
         };
-        of_side(&self.server.proxy.recorded_messages()) == of_side(&usual.messages)
+        of_side(&self.server.proxy.messages_on(connection)) == of_side(&usual.messages)
     }
 
     /// Runs a request with a fault, and returns the kind of its response.
@@ -227,12 +245,16 @@ impl FaultFixture {
         is_new: bool,
     ) -> Option<char> {
         assert_eq!(self.warm_up(kind), usual.status, "before {fault:?}");
+        let connection = match is_new {
+            true => None,
+            false => Some(self.find_connection(kind)?),
+        };
         let request = kind(self);
         if is_new {
             self.server.close_database_connections();
         }
         let before = self.server.counts();
-        self.server.proxy.plant_fault(fault);
+        self.server.proxy.plant_fault_on(connection, fault);
         let start = Stopwatch::start();
         let answer = self.server.request(&request);
         assert!(start.elapsed() < ANSWER_MAX, "{:?} for {fault:?}", start.elapsed());
@@ -241,7 +263,7 @@ impl FaultFixture {
             let has_timed_out = self.may_time_out && answer.status == 503;
             assert!(has_timed_out || answer.status == usual.status, "{fault:?}: {answer:?}");
         }
-        if !is_met || !self.has_usual_messages(usual, fault) {
+        if !is_met || !self.has_usual_messages(usual, fault, connection) {
             self.server.close_database_connections();
             return None;
         }

@@ -22,7 +22,7 @@ mod unchanged_tables;
 use std::net::SocketAddr;
 
 use crate::harness::{Answer, Client, Folder, Postgres, Server, Setup, wait_until};
-use proxy::Proxy;
+use proxy::{ConnectionNumber, Proxy};
 use session::PostgresSession;
 
 /// Two kinds of ids, children, a reference, and a unique value.
@@ -107,6 +107,17 @@ impl ProxiedServer {
             }
         }
         answer
+    }
+
+    /// Repeats a request until its messages are the only ones, and returns their connection: the next request uses it
+    /// too, and background work of the server has another one.
+    fn find_connection(&mut self, request: &(String, String)) -> ConnectionNumber {
+        wait_until("the request has the proxy for itself", || {
+            self.proxy.record_messages();
+            let status = self.request(request).status;
+            let connection = self.proxy.sole_connection();
+            connection.filter(|_| status != 503)
+        })
     }
 
     fn create(&mut self, path: &str, body: String) -> String {

@@ -3,7 +3,8 @@
 //!
 //! It parses the boundaries and the kinds of messages, not their contents.
 //! Messages are counted from the moment a fault is planted, over all connections, so that a fault
-//! fires once, on whichever connection reaches it first.
+//! fires once, on whichever connection reaches it first; or on one connection alone, since background work of the
+//! server has messages too.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,12 +70,16 @@ enum AcceptMode {
     Silent,
 }
 
+/// The number of a connection, in the order in which they were accepted.
+pub type ConnectionNumber = usize;
+
 #[derive(Debug)]
 struct ProxyState {
     accept_mode: AcceptMode,
-    fault: Option<Fault>,
+    /// The fault, and the only connection that it may break.
+    fault: Option<(Fault, Option<ConnectionNumber>)>,
     /// The kinds of the messages since recording began, in the order in which they passed.
-    recorded: Vec<(MessageSender, char)>,
+    recorded: Vec<(ConnectionNumber, MessageSender, char)>,
     connections: usize,
     accepted: usize,
 }
@@ -122,9 +127,14 @@ impl Proxy {
 
     /// Starts counting, and plants this fault.
     pub fn plant_fault(&self, fault: Fault) {
+        self.plant_fault_on(None, fault);
+    }
+
+    /// As `plant_fault`; with a connection, only its messages count.
+    pub fn plant_fault_on(&self, connection: Option<ConnectionNumber>, fault: Fault) {
         let mut state = self.shared.state();
         state.recorded.clear();
-        state.fault = Some(fault);
+        state.fault = Some((fault, connection));
     }
 
     /// Starts recording, without a fault.
@@ -134,7 +144,22 @@ impl Proxy {
 
     /// The messages since `plant_fault` or `record_messages`.
     pub fn recorded_messages(&self) -> Vec<(MessageSender, char)> {
-        self.shared.state().recorded.clone()
+        self.messages_on(None)
+    }
+
+    /// The messages since then, of one connection or of all.
+    pub fn messages_on(&self, connection: Option<ConnectionNumber>) -> Vec<(MessageSender, char)> {
+        let state = self.shared.state();
+        let is_meant = |number| connection.is_none_or(|meant| meant == number);
+        let sent = state.recorded.iter().filter(|(number, ..)| is_meant(*number));
+        sent.map(|(_, side, kind)| (*side, *kind)).collect()
+    }
+
+    /// The connection of all recorded messages; `None` if there are several, or no messages.
+    pub fn sole_connection(&self) -> Option<ConnectionNumber> {
+        let state = self.shared.state();
+        let first = state.recorded.first()?.0;
+        state.recorded.iter().all(|(number, ..)| *number == first).then_some(first)
     }
 
     /// Whether the planted fault has not fired yet.
@@ -202,23 +227,30 @@ impl SharedProxyState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self) {
+    fn count(&self) -> ConnectionNumber {
         let mut state = self.state();
         state.connections += 1;
         state.accepted += 1;
+        state.accepted
     }
 
     /// The fault of a message that passes, if it has one.
     fn fault_for_message(
         &self,
+        connection: ConnectionNumber,
         side: MessageSender,
         kind: char,
     ) -> Option<(MessagePosition, FaultKind)> {
         let mut state = self.state();
-        state.recorded.push((side, kind));
+        state.recorded.push((connection, side, kind));
         // Without a fault there may be thousands of messages, and nothing to count them for.
-        let fault = state.fault.filter(|fault| fault.side == side)?;
-        let count = state.recorded.iter().filter(|(sent_by, _)| *sent_by == side).count();
+        let (fault, only) = state.fault.filter(|(fault, _)| fault.side == side)?;
+        let is_meant = |number| only.is_none_or(|meant| meant == number);
+        if !is_meant(connection) {
+            return None;
+        }
+        let sent = state.recorded.iter().filter(|(number, ..)| is_meant(*number));
+        let count = sent.filter(|(_, sent_by, _)| *sent_by == side).count();
         if fault.number != count {
             return None;
         }
@@ -246,19 +278,19 @@ async fn serve(
             // The sender is dropped with the proxy.
             changed = ended.changed() => if changed.is_err() { return } else { continue },
         };
-        shared.count();
+        let number = shared.count();
         let mut round = rounds.clone();
         round.mark_unchanged();
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            forward_connection(client, &shared, round).await;
+            forward_connection((client, number), &shared, round).await;
             shared.state().connections -= 1;
         });
     }
 }
 
 async fn forward_connection(
-    client: TcpStream,
+    (client, number): (TcpStream, ConnectionNumber),
     shared: &SharedProxyState,
     mut round: watch::Receiver<u64>,
 ) {
@@ -290,8 +322,11 @@ async fn forward_connection(
             is_open = server.read() => (0, is_open),
             is_open = database.read() => (1, is_open),
         };
-        let next =
-            if is_open { forward(&mut ends, from, shared).await } else { AfterMessage::Close };
+        let next = if is_open {
+            forward(&mut ends, (number, from), shared).await
+        } else {
+            AfterMessage::Close
+        };
         match next {
             AfterMessage::Continue => {}
             AfterMessage::Close => return close(ends).await,
@@ -361,11 +396,15 @@ impl ProxyEnd {
     }
 }
 
-/// Forwards the bytes received from one end.
-async fn forward(ends: &mut [ProxyEnd; 2], from: usize, shared: &SharedProxyState) -> AfterMessage {
+/// Forwards the bytes received from one end of a connection.
+async fn forward(
+    ends: &mut [ProxyEnd; 2],
+    (number, from): (ConnectionNumber, usize),
+    shared: &SharedProxyState,
+) -> AfterMessage {
     while let Some((kind, message)) = ends[from].take_message() {
         ends[1 - from].is_byte |= message == TLS_REQUEST;
-        let fault = shared.fault_for_message(ends[from].side, kind);
+        let fault = shared.fault_for_message(number, ends[from].side, kind);
         let to = &mut ends[1 - from].stream;
         let first = match fault {
             Some((MessagePosition::Before, _)) => 0,

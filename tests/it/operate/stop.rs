@@ -178,9 +178,9 @@ fn shutdown_does_not_wait_for_an_unfinished_handshake() {
     assert!(begun.elapsed() < STOP_MAX, "{:?}", begun.elapsed());
 }
 
-/// Completes heads that were begun before the stop, and sends the first one of a new connection. Returns false when that took nearly as long as the
-/// server waits for them, so that it may have closed their connections, or when a worker thread answered
-/// before it was notified of the stop.
+/// Completes heads that were begun before the stop, and sends the first one of a new connection. Returns false
+/// when that took nearly as long as the server waits for them, so that it may have closed their connections, or
+/// when a worker thread answered before it was notified of the stop.
 fn complete_heads_during_a_stop(server: Server) -> bool {
     let half = b"GET /customers HTTP/1.1\r\nHos";
     let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
