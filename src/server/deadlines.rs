@@ -16,7 +16,7 @@ pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// The deadline of large heads and responses under memory pressure.
 const PRESSURE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the first request of a connection, or the rest of a head or handshake, may still arrive during a shutdown.
+/// How long the rest of a head or handshake may still arrive during a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The time of a worker: the number of its sweeps.
@@ -53,6 +53,8 @@ pub(super) struct Deadlines {
     pub(super) under_pressure: Duration,
     /// For connections without a request in flight, during a shutdown.
     pub(super) shutdown: Duration,
+    /// For connections on which nothing has arrived, during a shutdown: a client sends its first request at once.
+    pub(super) silent_shutdown: Duration,
 }
 
 impl Deadlines {
@@ -65,6 +67,7 @@ impl Deadlines {
             sending: seconds(limits.send_seconds_max),
             under_pressure: PRESSURE_TIMEOUT,
             shutdown: STOP_GRACE,
+            silent_shutdown: SWEEP_INTERVAL,
         }
     }
 
@@ -108,6 +111,7 @@ mod tests {
             sending: 6 * second,
             under_pressure: second,
             shutdown: second,
+            silent_shutdown: second,
         };
         assert_eq!(limits.reading(0), 6 * second);
         assert_eq!(limits.reading((8 << 10) - 1), 6 * second);

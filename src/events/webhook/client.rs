@@ -141,8 +141,6 @@ pub struct SendLimits {
 pub struct WebhookClient {
     policy: AddressPolicy,
     resolver: SystemResolver,
-    /// Made at the first HTTPS URL, since many servers have no webhook.
-    tls: Arc<OnceLock<TlsConnector>>,
 }
 
 impl fmt::Debug for WebhookClient {
@@ -153,7 +151,7 @@ impl fmt::Debug for WebhookClient {
 
 impl WebhookClient {
     pub fn new(policy: AddressPolicy) -> Self {
-        Self { policy, resolver: SystemResolver::new(), tls: Arc::default() }
+        Self { policy, resolver: SystemResolver::new() }
     }
 
     pub async fn send(
@@ -172,7 +170,7 @@ impl WebhookClient {
             }
             let name = ServerName::try_from(target.host.clone());
             let name = name.map_err(|_| SendError::InvalidUrl)?;
-            let stream = self.tls()?.connect(name, stream).await;
+            let stream = tls_connector()?.connect(name, stream).await;
             let stream = stream.map_err(|error| SendError::Tls(error.to_string()))?;
             exchange(stream, post, limits.send_until).await
         };
@@ -180,14 +178,6 @@ impl WebhookClient {
             Ok(answer) => answer,
             Err(_) => Err(SendError::TimedOut),
         }
-    }
-
-    fn tls(&self) -> Result<&TlsConnector, SendError> {
-        if let Some(tls) = self.tls.get() {
-            return Ok(tls);
-        }
-        let made = TlsConnector::from(Arc::new(tls_config()?));
-        Ok(self.tls.get_or_init(|| made))
     }
 }
 
@@ -281,23 +271,25 @@ fn classify(error: &hyper::Error) -> SendError {
     }
 }
 
-/// Trusts the certificate authorities of the system.
-fn tls_config() -> Result<ClientConfig, SendError> {
-    let setup = |error: &dyn fmt::Display| SendError::Setup(error.to_string());
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+/// Trusts the certificate authorities of the system. Made at the first HTTPS URL, since it takes milliseconds and many
+/// servers have no webhook; if there are none, the next attempt looks for them again.
+fn tls_connector() -> Result<&'static TlsConnector, SendError> {
+    static CONNECTOR: OnceLock<TlsConnector> = OnceLock::new();
+    if let Some(connector) = CONNECTOR.get() {
+        return Ok(connector);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // The system's list may have some that rustls cannot parse.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let causes: String = found.errors.iter().map(|error| format!("; {error}")).collect();
+        let message = format!("the system has no list of certificate authorities{causes}");
+        return Err(SendError::Setup(message));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| setup(&error))?;
-    Ok(config.with_root_certificates(Arc::clone(system_roots())).with_no_client_auth())
-}
-
-/// Loaded once: it takes tens of milliseconds. Without any, all handshakes fail with the reason.
-fn system_roots() -> &'static Arc<RootCertStore> {
-    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        // The system's list may have some that rustls cannot parse.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Arc::new(roots)
-    })
+        .map_err(|error| SendError::Setup(error.to_string()))?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    Ok(CONNECTOR.get_or_init(|| TlsConnector::from(Arc::new(config))))
 }

@@ -105,7 +105,7 @@ pub enum WatchdogSignal {
     Continue,
     /// Release hyper's buffers until a whole head arrives.
     Park,
-    /// Finish the requests in flight, accept no new ones.
+    /// Finish the requests in flight, and the first one of a new connection; accept no others.
     Drain,
     /// End now.
     Abort(AbortCause),

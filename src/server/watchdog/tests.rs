@@ -19,7 +19,8 @@ const DEADLINES: Deadlines = Deadlines {
     idle: SWEEP_INTERVAL.saturating_mul(8),
     sending: SWEEP_INTERVAL.saturating_mul(6),
     under_pressure: SWEEP_INTERVAL.saturating_mul(2),
-    shutdown: SWEEP_INTERVAL,
+    shutdown: SWEEP_INTERVAL.saturating_mul(2),
+    silent_shutdown: SWEEP_INTERVAL,
 };
 
 fn sweep(watches: &mut WorkerConnections, pressure: MemoryPressure) {
@@ -82,7 +83,8 @@ fn watchdog_shutdown_aborts_only_connections_without_a_request() {
             watch.is_aborted()
         })
     };
-    let soon = Some(1 + 1);
+    let soon = Some(2 + 1);
+    assert_eq!(stopped(&|_| ()), Some(1 + 1), "a connection without a byte");
     assert_eq!(stopped(&|watch| watch.record_read(1)), soon, "half of a head");
     assert_eq!(stopped(&|watch| watch.enter_phase(ConnectionPhase::Handshake)), soon, "handshake");
     assert_eq!(
@@ -308,7 +310,12 @@ fn watchdog_abort_has_the_cause_of_its_phase() {
         (0..100).for_each(|_| sweep(&mut watches, MemoryPressure::None));
         watch.signal.get()
     };
-    for phase in [ConnectionPhase::Handshake, ConnectionPhase::Head, ConnectionPhase::Idle] {
+    for phase in [
+        ConnectionPhase::Handshake,
+        ConnectionPhase::Fresh,
+        ConnectionPhase::Head,
+        ConnectionPhase::Idle,
+    ] {
         let expected = WatchdogSignal::Abort(AbortCause::Shutdown);
         assert_eq!(stopped(phase), expected, "{phase:?} at a stop");
     }

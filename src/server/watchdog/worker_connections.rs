@@ -73,23 +73,25 @@ impl WorkerConnections {
 }
 
 impl ConnectionWatchdog {
-    /// Whether it delays the shutdown without a request: an unfinished head or handshake is not a request.
+    /// Whether it delays the shutdown without a request: an unfinished head or handshake is not a request. Each may
+    /// still be completed in a time that begins with the shutdown, as may the first request of a connection.
     pub(super) fn delays_shutdown(&self, deadlines: &Deadlines) -> bool {
-        let last = match self.phase.get() {
-            ConnectionPhase::Handshake
-            | ConnectionPhase::Fresh
-            | ConnectionPhase::Head
-            | ConnectionPhase::Idle => self.since.get(),
+        let Some(stopping_since) = self.worker.stopping_since.get() else { return false };
+        let (since, grace) = match self.phase.get() {
+            ConnectionPhase::Handshake | ConnectionPhase::Head | ConnectionPhase::Idle => {
+                (stopping_since, deadlines.shutdown)
+            }
+            ConnectionPhase::Fresh => (stopping_since, deadlines.silent_shutdown),
             // The end of the last response may still be in flight.
-            ConnectionPhase::Streams => self.since.get().max(self.progress.get()),
+            ConnectionPhase::Streams => {
+                let last = self.since.get().max(self.progress.get());
+                (last.max(stopping_since), deadlines.shutdown)
+            }
             ConnectionPhase::Busy | ConnectionPhase::Sending | ConnectionPhase::Closing => {
                 return false;
             }
         };
-        // A head or handshake that began long before the shutdown may still be completed.
-        self.worker.stopping_since.get().is_some_and(|since| {
-            self.is_idle() && self.now().age(last.max(since)) >= deadlines.shutdown
-        })
+        self.is_idle() && self.now().age(since) >= grace
     }
 
     /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.

@@ -38,7 +38,8 @@ use crate::store::statement::Columns;
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout of a search for the primary.
 const PRIMARY_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// At shutdown, how long to wait for the removal of the server's registration.
+/// At shutdown, how long to wait for the removal of the server's registration. One that remains keeps servers with
+/// other models from starting for minutes, so a slow database gets some time.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of one renewal (heartbeat); the next one opens a new connection.
 const RENEW_MAX: Duration = Duration::from_secs(15);

@@ -118,11 +118,7 @@ impl StartupMigration<'_> {
     /// Removes this server's registration. If that fails, the registration expires by itself.
     async fn deregister(&self) {
         self.server.set_registered(false);
-        let Ok(connection) =
-            self.commits.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await
-        else {
-            return;
-        };
+        let Ok(connection) = self.commits.connect().await else { return };
         let mut driver = PostgresDriver::new(&connection, TransactionStage::Autocommit);
         let _ = self.server.remove(&mut driver).await;
     }

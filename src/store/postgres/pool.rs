@@ -60,8 +60,7 @@ pub struct DatabaseConnection {
     _open: GaugeGuard,
 }
 
-/// A permit that is released when its connection closes, which is when the database has answered everything
-/// that was sent on it.
+/// A permit that is released when its connection closes: when the database has answered everything sent on it.
 type PermitUntilClosed = Arc<Mutex<Option<ConnectionPermit>>>;
 
 #[expect(dead_code, reason = "held only to be released on drop")]
@@ -336,10 +335,14 @@ impl ConnectionPool {
         idle < self.slots.available_permits() + own
     }
 
-    /// Keeps a connection for the next request: it is intact, and in no transaction.
+    /// Keeps a connection for the next request: it is intact, and in no transaction. A surplus one is closed.
     pub fn push_idle(&self, connection: Box<DatabaseConnection>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-        self.metrics.idle.increment();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < self.connections_max {
+            connection.is_unreplicated.store(false, Ordering::Relaxed);
+            idle.push(connection);
+            self.metrics.idle.increment();
+        }
     }
 
     /// Takes an idle connection without a slot.
@@ -375,8 +378,7 @@ impl ConnectionPool {
         let shared_mark = Arc::clone(&low_watermark);
         let (is_unreplicated, until_closed) = (Arc::default(), PermitUntilClosed::default());
         let noted = (Arc::clone(&is_unreplicated), Arc::clone(&until_closed));
-        // The task ends when the client handle is dropped and all that was sent is answered, or with an
-        // error that the client handle reports too.
+        // Ends when the client handle is dropped and everything is answered, or with an error that the handle reports too.
         tokio::task::spawn_local(async move {
             let ended = drive_connection(driver, &noted.0).await;
             // PostgreSQL may have crashed, and then no nonce of the old epoch is accepted any more.
@@ -473,7 +475,6 @@ impl ConnectionLease {
                 pool.metrics.lost.add(1);
                 return;
             }
-            connection.is_unreplicated.store(false, Ordering::Relaxed);
             pool.push_idle(connection);
             drop(permit);
         });

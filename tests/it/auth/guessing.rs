@@ -39,14 +39,18 @@ fn start(backend: Backend) -> (Server, Person) {
 const STORE: &str = include_str!("../../../examples/store/nouns.toml");
 const FAILED_LOGINS_MAX: usize = 10;
 
-fn expect_limited(mut statuses: Vec<u16>) {
-    assert_eq!(
-        statuses.pop(),
-        Some(429),
-        "the right password came after {} guesses",
-        statuses.len()
-    );
-    expect_wrong_limited(&statuses);
+/// Sends guesses, the last of which is the right password. PostgreSQL determines the order in which users are read,
+/// so the right one may come before the limit there; then another server gets another attempt.
+fn check_limited(backend: Backend, guesses: impl Fn(&Server, &Person) -> Vec<String>) {
+    let attempts = if backend == Backend::Postgres { 3 } else { 1 };
+    let is_limited = (0..attempts).any(|_| {
+        let (server, bob) = start(backend);
+        let mut statuses = send_simultaneously(&server, &guesses(&server, &bob));
+        let last = statuses.pop().unwrap();
+        expect_wrong_limited(&statuses);
+        last == 429
+    });
+    assert!(is_limited, "the right password was compared after the limit");
 }
 
 /// Only as many wrong passwords as the limit were compared.
@@ -84,23 +88,22 @@ on_every_backend! {
 
     /// A cached user is compared without a read, so a correct guess could overtake wrong ones.
     fn login_throttle_limits_digest_guesses_at_a_cached_user(backend: Backend) {
-        let (server, bob) = start(backend);
-        let cached = HeldChallenge::new(&server, &bob, "/customers");
-        assert_eq!(status(&server, &cached.get(1, "/customers")), 200);
-        let held = HeldChallenge::new(&server, &bob, "/customers");
-        let guess = |nc: u32| held.answered_by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
-        let mut guesses: Vec<String> = (1..=150).map(guess).collect();
-        guesses.push(held.get(151, "/customers"));
-        expect_limited(send_simultaneously(&server, &guesses));
+        check_limited(backend, |server, bob| {
+            let cached = HeldChallenge::new(server, bob, "/customers");
+            assert_eq!(status(server, &cached.get(1, "/customers")), 200);
+            let held = HeldChallenge::new(server, bob, "/customers");
+            let guess = |nc: u32| held.answered_by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
+            let last = held.get(151, "/customers");
+            (1..=150).map(guess).chain([last]).collect()
+        });
     }
 
     /// More than the limit; each waits for the thread that hashes.
     fn login_throttle_limits_concurrent_basic_guesses(backend: Backend) {
-        let (server, bob) = start(backend);
-        let guess = |number: u32| Person::new("bob", &format!("guess {number}")).basic();
-        let mut guesses: Vec<String> = (1..=25).map(guess).collect();
-        guesses.push(bob.basic());
-        expect_limited(send_simultaneously(&server, &guesses));
+        check_limited(backend, |_, bob| {
+            let guess = |number: u32| Person::new("bob", &format!("guess {number}")).basic();
+            (1..=25).map(guess).chain([bob.basic()]).collect()
+        });
     }
 
     /// A client that opens many connections concurrently is not guessing.

@@ -74,12 +74,32 @@ enum AcceptMode {
 pub type ConnectionNumber = usize;
 
 #[derive(Debug)]
+struct RecordedMessage {
+    connection: ConnectionNumber,
+    side: MessageSender,
+    kind: char,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PlantedFault {
+    fault: Fault,
+    /// The only connection whose messages count; without one, those of all connections do.
+    connection: Option<ConnectionNumber>,
+}
+
+impl PlantedFault {
+    fn counts(&self, message: &RecordedMessage) -> bool {
+        self.fault.side == message.side
+            && self.connection.is_none_or(|connection| connection == message.connection)
+    }
+}
+
+#[derive(Debug)]
 struct ProxyState {
     accept_mode: AcceptMode,
-    /// The fault, and the only connection that it may break.
-    fault: Option<(Fault, Option<ConnectionNumber>)>,
-    /// The kinds of the messages since recording began, in the order in which they passed.
-    recorded: Vec<(ConnectionNumber, MessageSender, char)>,
+    fault: Option<PlantedFault>,
+    /// The messages since recording began, in the order in which they passed.
+    recorded: Vec<RecordedMessage>,
     connections: usize,
     accepted: usize,
 }
@@ -134,7 +154,7 @@ impl Proxy {
     pub fn plant_fault_on(&self, connection: Option<ConnectionNumber>, fault: Fault) {
         let mut state = self.shared.state();
         state.recorded.clear();
-        state.fault = Some((fault, connection));
+        state.fault = Some(PlantedFault { fault, connection });
     }
 
     /// Starts recording, without a fault.
@@ -150,16 +170,18 @@ impl Proxy {
     /// The messages since then, of one connection or of all.
     pub fn messages_on(&self, connection: Option<ConnectionNumber>) -> Vec<(MessageSender, char)> {
         let state = self.shared.state();
-        let is_meant = |number| connection.is_none_or(|meant| meant == number);
-        let sent = state.recorded.iter().filter(|(number, ..)| is_meant(*number));
-        sent.map(|(_, side, kind)| (*side, *kind)).collect()
+        let is_meant = |message: &&RecordedMessage| {
+            connection.is_none_or(|connection| connection == message.connection)
+        };
+        let meant = state.recorded.iter().filter(is_meant);
+        meant.map(|message| (message.side, message.kind)).collect()
     }
 
     /// The connection of all recorded messages; `None` if there are several, or no messages.
     pub fn sole_connection(&self) -> Option<ConnectionNumber> {
         let state = self.shared.state();
-        let first = state.recorded.first()?.0;
-        state.recorded.iter().all(|(number, ..)| *number == first).then_some(first)
+        let first = state.recorded.first()?.connection;
+        state.recorded.iter().all(|message| message.connection == first).then_some(first)
     }
 
     /// Whether the planted fault has not fired yet.
@@ -227,7 +249,7 @@ impl SharedProxyState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self) -> ConnectionNumber {
+    fn register_connection(&self) -> ConnectionNumber {
         let mut state = self.state();
         state.connections += 1;
         state.accepted += 1;
@@ -235,25 +257,17 @@ impl SharedProxyState {
     }
 
     /// The fault of a message that passes, if it has one.
-    fn fault_for_message(
-        &self,
-        connection: ConnectionNumber,
-        side: MessageSender,
-        kind: char,
-    ) -> Option<(MessagePosition, FaultKind)> {
+    fn fault_for_message(&self, message: RecordedMessage) -> Option<(MessagePosition, FaultKind)> {
         let mut state = self.state();
-        state.recorded.push((connection, side, kind));
+        state.recorded.push(message);
         // Without a fault there may be thousands of messages, and nothing to count them for.
-        let (fault, only) = state.fault.filter(|(fault, _)| fault.side == side)?;
-        let is_meant = |number| only.is_none_or(|meant| meant == number);
-        if !is_meant(connection) {
+        let planted = state.fault?;
+        let last = state.recorded.last()?;
+        let count = state.recorded.iter().filter(|message| planted.counts(message)).count();
+        if !planted.counts(last) || planted.fault.number != count {
             return None;
         }
-        let sent = state.recorded.iter().filter(|(number, ..)| is_meant(*number));
-        let count = sent.filter(|(_, sent_by, _)| *sent_by == side).count();
-        if fault.number != count {
-            return None;
-        }
+        let fault = planted.fault;
         state.fault = None;
         if fault.kind == FaultKind::Outage {
             state.accept_mode = AcceptMode::Refuse;
@@ -278,19 +292,19 @@ async fn serve(
             // The sender is dropped with the proxy.
             changed = ended.changed() => if changed.is_err() { return } else { continue },
         };
-        let number = shared.count();
+        let connection = shared.register_connection();
         let mut round = rounds.clone();
         round.mark_unchanged();
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            forward_connection((client, number), &shared, round).await;
+            forward_connection((client, connection), &shared, round).await;
             shared.state().connections -= 1;
         });
     }
 }
 
 async fn forward_connection(
-    (client, number): (TcpStream, ConnectionNumber),
+    (client, connection): (TcpStream, ConnectionNumber),
     shared: &SharedProxyState,
     mut round: watch::Receiver<u64>,
 ) {
@@ -315,7 +329,7 @@ async fn forward_connection(
     loop {
         let [server, database] = &mut ends;
         let (from, is_open) = tokio::select! {
-            // Nothing passes after an outage, also what can be read already.
+            // Nothing passes after an outage, not even bytes that have arrived.
             biased;
             _ = round.changed() => return close(ends).await,
             _ = outages.changed() => return close(ends).await,
@@ -323,7 +337,7 @@ async fn forward_connection(
             is_open = database.read() => (1, is_open),
         };
         let next = if is_open {
-            forward(&mut ends, (number, from), shared).await
+            forward(&mut ends, (connection, from), shared).await
         } else {
             AfterMessage::Close
         };
@@ -399,12 +413,13 @@ impl ProxyEnd {
 /// Forwards the bytes received from one end of a connection.
 async fn forward(
     ends: &mut [ProxyEnd; 2],
-    (number, from): (ConnectionNumber, usize),
+    (connection, from): (ConnectionNumber, usize),
     shared: &SharedProxyState,
 ) -> AfterMessage {
     while let Some((kind, message)) = ends[from].take_message() {
         ends[1 - from].is_byte |= message == TLS_REQUEST;
-        let fault = shared.fault_for_message(number, ends[from].side, kind);
+        let fault =
+            shared.fault_for_message(RecordedMessage { connection, side: ends[from].side, kind });
         let to = &mut ends[1 - from].stream;
         let first = match fault {
             Some((MessagePosition::Before, _)) => 0,

@@ -62,8 +62,8 @@ fn stream_shows_writes_of_another_replica_at_once_on_postgres() {
     let (first, second) = start_two();
     let delays = measure_delays(&second, &first);
     assert!(delays[SAMPLES / 2] < AT_ONCE_MAX, "{delays:?}");
-    // One at least is as fast as promised on a busy machine too, unless notifications are held back.
-    assert!(delays[0] < Duration::from_millis(100), "{delays:?}");
+    // Some are as fast as promised on a busy machine too, unless notifications are held back.
+    assert!(delays[SAMPLES / 10] < Duration::from_millis(100), "{delays:?}");
     // A session is known by its last statement, which may be another one for a moment.
     wait_until("both servers notify each other", || {
         (sql(&first, &format!("SELECT count(*) {NOTIFYING}")) == "2").then_some(())

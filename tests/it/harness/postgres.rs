@@ -81,7 +81,7 @@ impl Postgres {
     /// Runs statements and returns their rows, one a line, as `psql` below does.
     pub fn sql(&self, database: &str, text: &str) -> String {
         let connection = AdminConnection::open(&self.database_url(database)).unwrap();
-        connection.query(text).unwrap_or_else(|error| panic!("{error:?} in {text}"))
+        connection.query(text).unwrap_or_else(|error| panic!("{error} in {text}"))
     }
 
     /// Runs statements that may fail.
@@ -121,23 +121,26 @@ pub(super) struct AdminConnection {
 static IDLE: Mutex<Vec<AdminConnection>> = Mutex::new(Vec::new());
 
 impl AdminConnection {
-    pub(super) fn open(url: &str) -> Result<Self, tokio_postgres::Error> {
-        let mut config: Config = url.parse()?;
+    pub(super) fn open(url: &str) -> Result<Self, String> {
+        let mut config: Config = url.parse().map_err(|error| describe(&error))?;
         config.options("-c timezone=UTC").connect_timeout(TIMEOUT);
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let (client, connection) = runtime.block_on(config.connect(NoTls))?;
+        let (client, connection) =
+            runtime.block_on(config.connect(NoTls)).map_err(|error| describe(&error))?;
         runtime.spawn(connection);
         Ok(Self { runtime, client })
     }
 
     /// The rows in the text format of PostgreSQL, one a line, with `|` between columns.
-    pub(super) fn query(&self, text: &str) -> Result<String, tokio_postgres::Error> {
+    pub(super) fn query(&self, text: &str) -> Result<String, String> {
         let mut lines = String::new();
         let result = self.runtime.block_on(async {
             // Also a statement that waits for a lock of its own test has to end.
             tokio::time::timeout(TIMEOUT, self.client.simple_query(text)).await
         });
-        let messages = result.unwrap_or_else(|_| panic!("no end after {TIMEOUT:?}: {text}"))?;
+        let messages = result
+            .map_err(|_| format!("no end after {TIMEOUT:?}"))?
+            .map_err(|error| describe(&error))?;
         for message in messages {
             if let SimpleQueryMessage::Row(row) = message {
                 let columns = (0..row.len()).map(|column| row.get(column).unwrap_or_default());
@@ -149,7 +152,7 @@ impl AdminConnection {
     }
 
     /// Runs a statement in the database `postgres` of the shared server.
-    fn run(statement: &str) -> Result<String, tokio_postgres::Error> {
+    fn run(statement: &str) -> Result<String, String> {
         let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle().pop();
         let connection = match kept {
@@ -157,11 +160,16 @@ impl AdminConnection {
             None => Self::open(&Postgres::shared().database_url("postgres"))?,
         };
         let result = connection.query(statement);
-        if !connection.client.is_closed() {
+        // After an error the connection may still wait for the statement.
+        if result.is_ok() && !connection.client.is_closed() {
             idle().push(connection);
         }
         result
     }
+}
+
+fn describe(error: &tokio_postgres::Error) -> String {
+    format!("{error:?}")
 }
 
 /// A server of a test's own with durable commits; stopped when dropped.
@@ -263,7 +271,9 @@ impl OwnPostgres {
     /// which kills them.
     #[must_use]
     pub fn freeze(&self) -> FrozenPostgres<'_> {
-        stop_with_children(&self.process_id());
+        let postmaster = self.process_id();
+        assert!(send_signal("STOP", std::slice::from_ref(&postmaster)), "PostgreSQL has ended");
+        stop_with_children(&postmaster);
         FrozenPostgres(self)
     }
 
@@ -311,10 +321,10 @@ impl Drop for FrozenPostgres<'_> {
     }
 }
 
-fn send_signal(name: &str, process_ids: &[String]) {
+/// Returns whether all of them got it; one may have ended by itself.
+fn send_signal(name: &str, process_ids: &[String]) -> bool {
     let line = format!("kill -{name} {}", process_ids.join(" "));
-    // One of them may have ended by itself.
-    let _status = Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status();
+    Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().unwrap().success()
 }
 
 /// Stops a process and its children with SIGSTOP, and returns their ids.

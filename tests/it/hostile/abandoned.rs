@@ -1,15 +1,12 @@
 //! Requests whose clients disconnect while they wait: their memory and permits stay accounted for, and bounded.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::harness::{Backend, ForeignLock, Http2, Server, Setup, run_sql, wait_until};
 
 use super::attack_run::memory_megabytes;
 
 const MIB: u64 = 1 << 20;
-
-/// A SQLite writer waits for 5 seconds for another process's lock. What a test sees later than this is inconclusive.
-const SQLITE_LOCKED_MAX: Duration = Duration::from_secs(4);
 
 fn start(backend: Backend) -> Server {
     let model = "title = \"Abandoned\"\n[server]\nhttp2_prior_knowledge = true\n\
@@ -31,11 +28,6 @@ fn held_bytes(server: &Server) -> u64 {
     server.metric("nouns_buffered_bytes").unwrap()
 }
 
-/// Whether the writer may have given up waiting for a lock since then.
-fn is_late(server: &Server, began: Instant) -> bool {
-    server.backend() == Backend::Sqlite && began.elapsed() > SQLITE_LOCKED_MAX
-}
-
 /// Sends requests over HTTP/2, and resets them when this many are queued, or when it is too late for that.
 fn send_and_reset(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
     let began = Instant::now();
@@ -49,12 +41,14 @@ fn send_and_reset(server: &Server, requests: u32, waiting_then: u64, body: &[u8]
                 let in_flight = server.metric::<u64>("nouns_requests_in_flight");
                 let queued = server.metric::<u64>("nouns_sqlite_writes_queued");
                 let is_taken = (in_flight, queued) == (Some(1), Some(0));
-                (is_taken || is_late(server, began)).then_some(())
+                (is_taken || ForeignLock::may_have_timed_out(server.backend(), began)).then_some(())
             });
         }
     }
     wait_until("they wait for the lock", || {
-        (waiting_writes(server) == waiting_then || is_late(server, began)).then_some(())
+        (waiting_writes(server) == waiting_then
+            || ForeignLock::may_have_timed_out(server.backend(), began))
+        .then_some(())
     });
     streams().for_each(|stream| client.reset(stream));
     client.ping();
@@ -72,16 +66,16 @@ fn abandon_writes_and_count_their_memory(server: &Server) -> bool {
     let began = Instant::now();
     send_and_reset(server, 3, 3, body.as_bytes());
     let waiting = waiting_writes(server);
-    if is_late(server, began) {
+    if ForeignLock::may_have_timed_out(server.backend(), began) {
         return false;
     }
     assert_eq!(waiting, 3);
     // Other connections that are being closed hold some bytes for a moment.
     wait_until("the bodies are held, and nothing else", || {
         let is_held = held_bytes(server) == 3 * body.len() as u64;
-        (is_held || is_late(server, began)).then_some(())
+        (is_held || ForeignLock::may_have_timed_out(server.backend(), began)).then_some(())
     });
-    if is_late(server, began) {
+    if ForeignLock::may_have_timed_out(server.backend(), began) {
         return false;
     }
     drop(lock);

@@ -10,9 +10,6 @@ use crate::harness::{Answer, Backend, Client, ForeignLock, Server, Setup, Stopwa
 /// How long the server waits for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
 
-/// What a test sees later than this of a server on SQLite, whose writer waits that long, is inconclusive.
-const SQLITE_LOCKED_MAX: Duration = Duration::from_secs(4);
-
 /// Sends this many writes concurrently, each on its own connection; returns their responses as they
 /// arrive.
 fn write_concurrently(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
@@ -45,7 +42,7 @@ fn exceed_the_admission_limit(backend: Backend) -> bool {
     server.create("/customers", ANN);
     let lock = ForeignLock::hold(&server);
     let (began, waited) = (Stopwatch::start(), Instant::now());
-    let is_late = || backend == Backend::Sqlite && waited.elapsed() > SQLITE_LOCKED_MAX;
+    let is_late = || ForeignLock::may_have_timed_out(backend, waited);
     let answers = write_concurrently(&server, 3);
     let refused = answers.recv().unwrap();
     if is_late() {
