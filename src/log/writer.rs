@@ -232,7 +232,7 @@ mod tests {
         assert!((4..=8).contains(&kept), "{kept}");
         let notes =
             String::from_utf8(text.into_iter().filter(|byte| *byte != b'x').collect()).unwrap();
-        // A note precedes what is written after the drops, so there may be several.
+        // The thread writes one note after each batch with dropped lines, so there may be several notes.
         let counts =
             notes.split("\"dropped\":\"").skip(1).map(|rest| rest.split('"').next().unwrap());
         let noted: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();

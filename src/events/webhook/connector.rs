@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn connector_tries_eight_addresses() {
-        // Bound, and not listening: it refuses connections, and nobody else gets it.
+        // The socket is bound and does not listen: connections are refused, and no other process gets the port.
         let reserved = TcpSocket::new_v4().unwrap();
         reserved.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let closed = reserved.local_addr().unwrap();

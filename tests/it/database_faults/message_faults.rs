@@ -209,8 +209,8 @@ impl FaultFixture {
         connection
     }
 
-    /// Whether the messages up to the fault, of one connection or of all, were those of the baseline. A read that is
-    /// sent again has messages of its own, and the fault then meets another one than was meant.
+    /// Whether the messages up to the fault, of one connection or of all, were those of the baseline. If the
+    /// server sends a read again, the messages differ, and the fault has hit another message than the test means.
     pub(super) fn has_usual_messages(
         &self,
         usual: &BaselineRun,

@@ -310,7 +310,7 @@ on_every_backend! {
                 && frame.kind == Http2::DATA
                 && String::from_utf8_lossy(&frame.payload).contains("event: created")
         }));
-        // A shutdown cuts what a stream has not sent yet.
+        // A shutdown ends the streams at once, and drops events that they have not sent yet.
         http1_0.wait_for("event: created");
         server.terminate();
         let text = String::from_utf8(http1_0.read_to_close()).unwrap();

@@ -22,7 +22,7 @@ pub enum ForeignLock {
 
 impl ForeignLock {
     /// Whether a server on SQLite may have given up waiting for a lock since then: its writer waits for five seconds.
-    /// What a test sees after that is inconclusive. On PostgreSQL the model sets the limit.
+    /// A response after that proves nothing. On PostgreSQL the model sets the limit.
     pub fn may_have_timed_out(backend: Backend, since: Instant) -> bool {
         backend == Backend::Sqlite && since.elapsed() > Duration::from_secs(4)
     }
