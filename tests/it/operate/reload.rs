@@ -3,15 +3,14 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
+use super::stop::SILENT_GRACE;
 use crate::harness::{Backend, Client, Person, Server, Setup, wait_until};
 
 const NOTES: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
-/// How long a reload waits for the first request of a connection.
-const SILENT_GRACE: Duration = Duration::from_millis(250);
 const NOT_APPLIED: &str = "the changed model was not applied, and the previous one is still served";
 
 /// With a field and a resource more.

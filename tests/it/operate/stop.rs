@@ -13,8 +13,8 @@ const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
 
 /// How long a stop waits for heads and handshakes.
 const STOP_GRACE: Duration = Duration::from_secs(1);
-/// How long a stop waits for the first byte of a connection.
-const SILENT_GRACE: Duration = Duration::from_millis(250);
+/// How long a stop, or a reload, waits for the first byte of a connection.
+pub(super) const SILENT_GRACE: Duration = Duration::from_millis(250);
 /// A stop that waits for what it should not wait for takes ten seconds.
 const STOP_MAX: Duration = Duration::from_secs(9);
 
